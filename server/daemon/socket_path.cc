@@ -15,10 +15,10 @@
 namespace loaderd::daemon {
 namespace {
 
-Status CheckLength(std::string_view path) {
+Status CheckLength(std::string_view what, std::string_view path) {
   if (path.size() <= kMaxSocketPath) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("socket path ", Printable(path), " has ", path.size(), " bytes, and a Unix socket's path at most ",
+      absl::StrCat(what, " path ", Printable(path), " has ", path.size(), " bytes, and a Unix socket's path at most ",
                    kMaxSocketPath, "; choose a shorter one (listen.socket or --socket)"));
 }
 
@@ -67,8 +67,8 @@ StatusOr<SocketPaths> PathsFor(std::string_view socket) {
   const bool sock = absl::ConsumeSuffix(&stem, ".sock");
   paths.segment_socket = absl::StrCat(stem, "-segment", sock ? ".sock" : "");
   paths.lock = absl::StrCat(stem, ".lock");
-  RETURN_IF_ERROR(CheckLength(paths.socket));
-  RETURN_IF_ERROR(CheckLength(paths.segment_socket));
+  RETURN_IF_ERROR(CheckLength("socket", paths.socket));
+  RETURN_IF_ERROR(CheckLength("segment socket", paths.segment_socket));
   return paths;
 }
 
