@@ -10,7 +10,9 @@
 namespace loaderd {
 
 Grant::Grant(Grant&& other) noexcept
-    : budget_(std::exchange(other.budget_, nullptr)), uid_(other.uid_), amount_(std::exchange(other.amount_, 0)) {}
+    : budget_(std::exchange(other.budget_, nullptr)),
+      uid_(other.uid_),
+      amount_(std::exchange(other.amount_, 0)) {}
 
 Grant& Grant::operator=(Grant&& other) noexcept {
   if (this != &other) {
@@ -52,10 +54,11 @@ uint64_t Budget::Left(uint32_t uid) const {
 
 Status Budget::Refusal(uint32_t uid, uint64_t amount) const {
   const std::string unit = options_.unit.empty() ? "" : absl::StrCat(" ", options_.unit);
-  return absl::ResourceExhaustedError(absl::StrCat(
-      options_.name, ": asked for ", amount, unit, ", ", Left(uid), unit, " left of ", options_.total, unit,
-      options_.per_uid == 0 ? "" : absl::StrCat(" (", options_.per_uid, " a user)"), "; the daemon's setting ",
-      options_.config_field, " raises it"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat(options_.name, ": asked for ", amount, unit, ", ", Left(uid), unit, " left of ",
+                   options_.total, unit,
+                   options_.per_uid == 0 ? "" : absl::StrCat(" (", options_.per_uid, " a user)"),
+                   "; the daemon's setting ", options_.config_field, " raises it"));
 }
 
 Grant Budget::Hold(uint32_t uid, uint64_t amount) {

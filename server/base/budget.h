@@ -30,17 +30,19 @@ class Grant {
 
  private:
   friend class Budget;
-  Grant(Budget* budget, uint32_t uid, uint64_t amount) : budget_(budget), uid_(uid), amount_(amount) {}
+  Grant(Budget* budget, uint32_t uid, uint64_t amount)
+      : budget_(budget), uid_(uid), amount_(amount) {}
   Budget* budget_ = nullptr;
   uint32_t uid_ = 0;
   uint64_t amount_ = 0;
 };
 
-// A limited resource that callers can ask for: descriptors, slot bytes, sessions, reads in flight. Thread-safe.
+// A limited resource that callers can ask for: descriptors, slot bytes, sessions, reads in flight.
+// Thread-safe.
 class Budget {
  public:
   struct Options {
-    std::string name;          // as messages and `loaderctl status` say it, e.g. "descriptors"
+    std::string name;  // as messages and `loaderctl status` say it, e.g. "descriptors"
     uint64_t total = 0;
     uint64_t per_uid = 0;      // a uid's share of it; 0: all of it
     std::string unit;          // e.g. "bytes"; may be empty
@@ -49,9 +51,11 @@ class Budget {
   explicit Budget(Options options);
   ~Budget();  // nothing may be held any more
 
-  // kResourceExhausted, with limit, asked, left and the field that raises it, when `amount` is not to be had.
+  // kResourceExhausted, with limit, asked, left and the field that raises it, when `amount` is not
+  // to be had.
   StatusOr<Grant> Take(uint32_t uid, uint64_t amount);
-  // The most of `wanted`, at least `least`, that is a multiple of `step`: how a caller degrades before it is refused.
+  // The most of `wanted`, at least `least`, that is a multiple of `step`: how a caller degrades
+  // before it is refused.
   StatusOr<Grant> TakeUpTo(uint32_t uid, uint64_t wanted, uint64_t least, uint64_t step);
 
   const Options& options() const { return options_; }

@@ -9,7 +9,8 @@
 
 namespace loaderd {
 
-// A buffer that only grows, never clears and never copies: what a thread reuses from sample to sample. Not thread-safe.
+// A buffer that only grows, never clears and never copies: what a thread reuses from sample to
+// sample. Not thread-safe.
 class ByteBuffer {
  public:
   // The first `size` bytes, whose content is undefined after growth. Valid until the next call.

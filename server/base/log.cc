@@ -40,7 +40,8 @@ bool ForJournal() {
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
     // shared_ptr: spdlog's own interface.
-    auto made = std::make_shared<spdlog::logger>("loaderd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made = std::make_shared<spdlog::logger>("loaderd",
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern(ForJournal() ? "%v" : "%Y-%m-%d %H:%M:%S.%e %L %v");
     made->flush_on(spdlog::level::debug);
     return made;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line an event: `LogInfo("session s-3 opened uid=1000 slots=5")`, key=value, the session first. Only engine, rpc and daemon
-// log; everything else returns a Status. Under journald (JOURNAL_STREAM) lines carry a priority prefix, on a terminal a time.
-// Thread-safe. One line never holds a line feed: Printable() the operands.
+// One line an event: `LogInfo("session s-3 opened uid=1000 slots=5")`, key=value, the session
+// first. Only engine, rpc and daemon log; everything else returns a Status. Under journald
+// (JOURNAL_STREAM) lines carry a priority prefix, on a terminal a time. Thread-safe. One line never
+// holds a line feed: Printable() the operands.
 #pragma once
 
 #include <string_view>

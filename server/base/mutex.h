@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// std::mutex with clang's thread-safety attributes. Not absl::Mutex: a packaged abseil is not built for TSan, which then
-// reports every access that it guards.
+// std::mutex with clang's thread-safety attributes. Not absl::Mutex: a packaged abseil is not built
+// for TSan, which then reports every access that it guards.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,9 @@ class ABSL_LOCKABLE Mutex {
 
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) { mutex_.Lock(); }
+  explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {
+    mutex_.Lock();
+  }
   ~MutexLock() ABSL_UNLOCK_FUNCTION() { mutex_.Unlock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;
@@ -44,7 +46,8 @@ class CondVar {
     lock.release();
   }
   // False when `timeout` passed without a signal.
-  bool WaitFor(Mutex& mutex, std::chrono::nanoseconds timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  bool WaitFor(Mutex& mutex, std::chrono::nanoseconds timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     const bool signalled = condition_.wait_for(lock, timeout) == std::cv_status::no_timeout;
     lock.release();

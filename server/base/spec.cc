@@ -8,7 +8,9 @@ namespace {
 constexpr uint64_t kFieldAlignment = 64;
 constexpr uint64_t kPageBytes = 4096;  // what memfd slots begin on; x86-64 and the usual arm64
 
-uint64_t RoundUp(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+uint64_t RoundUp(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 }  // namespace
 
 uint64_t DTypeBytes(DType dtype) {

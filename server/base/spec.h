@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values that cross module borders: what a job asks for once it has been checked (plan/ makes them, dataset/,
-// transform/ and engine/ read them), and how a batch is laid out. Plain values: no behaviour, no invariants beyond those
-// written here.
+// The values that cross module borders: what a job asks for once it has been checked (plan/ makes
+// them, dataset/, transform/ and engine/ read them), and how a batch is laid out. Plain values: no
+// behaviour, no invariants beyond those written here.
 #pragma once
 
 #include <array>
@@ -29,7 +29,8 @@ struct Size {
   friend bool operator==(const Size&, const Size&) = default;
 };
 
-// torchvision's transforms, checked one by one; whether their sequence makes sense is Recipe::Compile's to say.
+// torchvision's transforms, checked one by one; whether their sequence makes sense is
+// Recipe::Compile's to say.
 namespace step {
 struct Resize {
   std::variant<int, Size> size;  // int: the shorter edge
@@ -62,8 +63,9 @@ struct Normalize {
 };
 }  // namespace step
 
-using Step = std::variant<step::Resize, step::CenterCrop, step::RandomResizedCrop, step::RandomHorizontalFlip, step::Grayscale,
-                          step::PilToTensor, step::ToTensor, step::ConvertImageDtype, step::Normalize>;
+using Step = std::variant<step::Resize, step::CenterCrop, step::RandomResizedCrop,
+                          step::RandomHorizontalFlip, step::Grayscale, step::PilToTensor,
+                          step::ToTensor, step::ConvertImageDtype, step::Normalize>;
 
 struct RecipeSpec {
   ImageMode mode = ImageMode::kRgb;
@@ -91,12 +93,14 @@ struct FieldLayout {
 };
 
 struct BatchLayout {
-  std::vector<FieldLayout> fields;  // the dataset's fields in its order, then "index" (int64) and "pad" (bool)
-  uint64_t slot_bytes = 0;          // a multiple of the page size
+  std::vector<FieldLayout>
+      fields;  // the dataset's fields in its order, then "index" (int64) and "pad" (bool)
+  uint64_t slot_bytes = 0;  // a multiple of the page size
 };
 
-// Places fields one after the other at multiples of 64 bytes; their offsets are set here. Sizes must have been
-// bounded before: batch 65,536 and 65,535 x 65,535 pixels of 4 bytes a channel do not overflow.
+// Places fields one after the other at multiples of 64 bytes; their offsets are set here. Sizes
+// must have been bounded before: batch 65,536 and 65,535 x 65,535 pixels of 4 bytes a channel do
+// not overflow.
 BatchLayout LayOut(std::vector<FieldLayout> fields);
 
 }  // namespace loaderd

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors are absl::Status values. Each message names its operand (a path, a field, a limit); the caller's fault is
-// kInvalidArgument with the field's path, a missing right kPermissionDenied, a used-up limit kResourceExhausted with
-// limit, asked and left, the environment kUnavailable with the cure.
+// Errors are absl::Status values. Each message names its operand (a path, a field, a limit); the
+// caller's fault is kInvalidArgument with the field's path, a missing right kPermissionDenied, a
+// used-up limit kResourceExhausted with limit, asked and left, the environment kUnavailable with
+// the cure.
 #pragma once
 
 #include <string>
@@ -22,8 +23,9 @@ Status ErrnoStatus(int error, std::string_view operand);
 // The same status with `context: ` before its message; OK stays OK.
 Status WithContext(const Status& status, std::string_view context);
 
-// `text` as printable UTF-8: control characters and bytes that are not UTF-8 come out as C escapes. Use it on every file
-// name that goes into a message: names are bytes, and protobuf strings must be UTF-8.
+// `text` as printable UTF-8: control characters and bytes that are not UTF-8 come out as C escapes.
+// Use it on every file name that goes into a message: names are bytes, and protobuf strings must be
+// UTF-8.
 std::string Printable(std::string_view text);
 
 }  // namespace loaderd
@@ -31,16 +33,16 @@ std::string Printable(std::string_view text);
 #define LOADERD_CONCAT_INNER_(a, b) a##b
 #define LOADERD_CONCAT_(a, b) LOADERD_CONCAT_INNER_(a, b)
 
-#define RETURN_IF_ERROR(expr)                                  \
-  do {                                                         \
-    if (::absl::Status status_ = (expr); !status_.ok()) {      \
-      return status_;                                          \
-    }                                                          \
+#define RETURN_IF_ERROR(expr)                             \
+  do {                                                    \
+    if (::absl::Status status_ = (expr); !status_.ok()) { \
+      return status_;                                     \
+    }                                                     \
   } while (false)
 
 #define ASSIGN_OR_RETURN(lhs, expr) \
   ASSIGN_OR_RETURN_IMPL_(LOADERD_CONCAT_(status_or_, __LINE__), lhs, expr)
-#define ASSIGN_OR_RETURN_IMPL_(tmp, lhs, expr) \
-  auto tmp = (expr);                           \
+#define ASSIGN_OR_RETURN_IMPL_(tmp, lhs, expr)   \
+  auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = *std::move(tmp)

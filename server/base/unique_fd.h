@@ -7,7 +7,8 @@
 
 namespace loaderd {
 
-// Owns one descriptor and closes it. Not thread-safe. Every descriptor is close-on-exec from birth; that is its maker's duty.
+// Owns one descriptor and closes it. Not thread-safe. Every descriptor is close-on-exec from birth;
+// that is its maker's duty.
 class UniqueFd {
  public:
   UniqueFd() = default;

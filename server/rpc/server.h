@@ -20,10 +20,12 @@ class io_context;
 
 namespace loaderd::rpc {
 
-// The daemon's front: accepts on both sockets, knows who each peer is by the kernel's word, serves the Loader and Admin services over
-// gRPC and hands segments out. Translates, checks and forwards; decides nothing about batches.
+// The daemon's front: accepts on both sockets, knows who each peer is by the kernel's word, serves
+// the Loader and Admin services over gRPC and hands segments out. Translates, checks and forwards;
+// decides nothing about batches.
 //
-// Start, Drain, Shutdown and the destructor are called on the thread that runs `io`; gRPC's own threads run the handlers.
+// Start, Drain, Shutdown and the destructor are called on the thread that runs `io`; gRPC's own
+// threads run the handlers.
 class Server {
  public:
   // Told by loaderctl status, beside what the server itself knows.
@@ -39,7 +41,7 @@ class Server {
   };
   struct Options {
     boost::asio::io_context* io = nullptr;  // outlives the server
-    UniqueFd listener;          // bound, listening, non-blocking
+    UniqueFd listener;                      // bound, listening, non-blocking
     UniqueFd segment_listener;
     engine::Engine* engine = nullptr;
     dataset::Catalog* catalog = nullptr;
@@ -47,10 +49,11 @@ class Server {
     std::vector<const Budget*> budgets;  // shown by status
     bool user_mode = false;              // refuse every uid but our own
     Facts facts;
-    std::function<void()> on_drain;      // Admin.Drain was called; on io's thread
+    std::function<void()> on_drain;  // Admin.Drain was called; on io's thread
     // Connections (or pending segment hand-offs) came to, or left, this number; on io's thread.
     std::function<void(size_t connections)> on_connections;
-    std::chrono::milliseconds silence_limit = std::chrono::seconds(10);  // a peer that has begun no call by then is closed
+    std::chrono::milliseconds silence_limit =
+        std::chrono::seconds(10);  // a peer that has begun no call by then is closed
   };
   static StatusOr<std::unique_ptr<Server>> Start(Options options);
   virtual ~Server() = default;  // after Shutdown
@@ -58,9 +61,11 @@ class Server {
   // No new sessions: Open answers kUnavailable "daemon is stopping". Running ones go on.
   virtual void Drain() = 0;
   virtual uint32_t sessions() const = 0;
-  // Stops accepting, ends every session, waits for gRPC until `deadline` and returns whether all has ended by then.
+  // Stops accepting, ends every session, waits for gRPC until `deadline` and returns whether all
+  // has ended by then.
   virtual bool Shutdown(std::chrono::steady_clock::time_point deadline) = 0;
-  // True when gRPC answered a call to itself within `limit`: what the watchdog asks. On a thread of its own; not io's.
+  // True when gRPC answered a call to itself within `limit`: what the watchdog asks. On a thread of
+  // its own; not io's.
   virtual bool AnswersItself(std::chrono::milliseconds limit) = 0;
 };
 

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <optional>
+#include <utility>  // before Asio: Boost 1.74 misses it under GCC 12
+
+#include "absl/strings/match.h"
+#include "grpcpp/server_context.h"
+#include "loaderd/v1/admin.grpc.pb.h"
+#include "server/rpc/process.h"
+#include "server/rpc/services.h"
+#include "server/rpc/wire.h"
+
+namespace loaderd::rpc {
+namespace {
+
+constexpr int kListed = 256;  // entries in one response
+
+class AdminService final : public v1::Admin::CallbackService {
+ public:
+  AdminService(Front& front, const Server::Options& options)
+      : front_(front), options_(options), started_(std::chrono::steady_clock::now()) {}
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest*,
+                                      v1::GetStatusResponse* response) override {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    // The server's call to itself has no connection.
+    const bool itself = absl::StartsWith(context->peer(), "inproc");
+    const StatusOr<Peer> peer = itself ? Peer{.uid = front_.own_uid} : Admitted(*context);
+    if (peer.ok()) FillStatus(*response);
+    reactor->Finish(ToGrpc(peer.status()));
+    return reactor;
+  }
+
+  grpc::ServerWriteReactor<v1::ListSessionsResponse>* ListSessions(
+      grpc::CallbackServerContext* context, const v1::ListSessionsRequest*) override {
+    std::vector<v1::ListSessionsResponse> responses;
+    const StatusOr<Peer> peer = Admitted(*context);
+    if (peer.ok()) {
+      for (const engine::SessionFacts& facts : front_.engine.ListSessions()) {
+        if (!MayAdminister(*peer) && facts.owner.uid != peer->uid) continue;
+        if (responses.empty() || responses.back().session_size() >= kListed) {
+          responses.emplace_back();
+        }
+        *responses.back().add_session() = ToState(facts);
+      }
+    }
+    return new ListReactor<v1::ListSessionsResponse>(std::move(responses), ToGrpc(peer.status()));
+  }
+
+  // Datasets that a stranger reads are not shown: their paths are his.
+  grpc::ServerWriteReactor<v1::ListDatasetsResponse>* ListDatasets(
+      grpc::CallbackServerContext* context, const v1::ListDatasetsRequest*) override {
+    std::vector<v1::ListDatasetsResponse> responses;
+    const StatusOr<Peer> peer = Admitted(*context);
+    if (peer.ok()) {
+      std::vector<std::string> own;
+      for (const engine::SessionFacts& facts : front_.engine.ListSessions()) {
+        if (facts.owner.uid == peer->uid) own.push_back(facts.dataset);
+      }
+      for (const dataset::Catalog::Entry& entry : front_.catalog.List()) {
+        const bool reads = std::find(own.begin(), own.end(), entry.dataset->path()) != own.end();
+        if (!MayAdminister(*peer) && !reads && entry.name.empty()) continue;
+        if (responses.empty() || responses.back().dataset_size() >= kListed) {
+          responses.emplace_back();
+        }
+        *responses.back().add_dataset() = ToState(entry);
+      }
+    }
+    return new ListReactor<v1::ListDatasetsResponse>(std::move(responses), ToGrpc(peer.status()));
+  }
+
+  grpc::ServerWriteReactor<v1::ListDescriptorsResponse>* ListDescriptors(
+      grpc::CallbackServerContext* context, const v1::ListDescriptorsRequest*) override {
+    std::vector<v1::ListDescriptorsResponse> responses(1);
+    const StatusOr<Peer> peer = Admitted(*context);
+    if (peer.ok()) {
+      for (const DescriptorCount& count : CountDescriptors()) {
+        v1::DescriptorGroup* group = responses[0].add_group();
+        group->set_kind(count.kind);
+        group->set_open(count.open);
+        group->set_detail(count.detail);
+      }
+      for (const engine::SessionFacts& facts : front_.engine.ListSessions()) {
+        if (facts.delivery != "mapped" || (!MayAdminister(*peer) && facts.owner.uid != peer->uid)) {
+          continue;
+        }
+        if (responses.back().group_size() >= kListed) responses.emplace_back();
+        v1::DescriptorGroup* group = responses.back().add_group();
+        group->set_kind("segments");
+        group->set_open(1);
+        group->set_session(facts.name);
+      }
+    }
+    return new ListReactor<v1::ListDescriptorsResponse>(std::move(responses),
+                                                        ToGrpc(peer.status()));
+  }
+
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
+                                  v1::DrainResponse* response) override {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    const StatusOr<Peer> peer = Admitted(*context);
+    if (!peer.ok()) {
+      reactor->Finish(ToGrpc(peer.status()));
+    } else if (!MayAdminister(*peer)) {
+      reactor->Finish(ToGrpc(absl::PermissionDeniedError(
+          absl::StrCat("drain: only root and the daemon's own user (uid ", front_.own_uid,
+                       ") may; you are uid ", peer->uid))));
+    } else {
+      front_.draining = true;
+      response->set_sessions_left(static_cast<uint32_t>(front_.calls.size()));
+      boost::asio::post(*options_.io, options_.on_drain);
+      reactor->Finish(grpc::Status::OK);
+    }
+    return reactor;
+  }
+
+ private:
+  StatusOr<Peer> Admitted(const grpc::CallbackServerContext& context) {
+    const std::optional<Peer> peer = front_.connections.BeginCall(context.peer());
+    if (!peer.has_value()) return absl::UnauthenticatedError("the peer hung up");
+    const Status admitted = front_.Admit(peer->uid);
+    if (admitted.ok()) return *peer;
+    front_.connections.Refused(peer->connection);
+    return admitted;
+  }
+
+  bool MayAdminister(const Peer& peer) const { return peer.uid == 0 || peer.uid == front_.own_uid; }
+
+  void FillStatus(v1::GetStatusResponse& status) const {
+    const Server::Facts& facts = options_.facts;
+    const ProcessFacts process = ReadProcessFacts();
+    const engine::EngineCounters counters = front_.engine.counters();
+    status.set_version(facts.version);
+    status.set_pid(process.pid);
+    status.set_uid(front_.own_uid);
+    status.set_mode(front_.user_mode ? "user" : "system");
+    status.set_state(front_.draining ? "draining" : "serving");
+    status.set_socket(facts.socket);
+    status.set_segment_socket(facts.segment_socket);
+    status.set_uptime_s(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
+    status.set_fleet_threads(facts.fleet_threads);
+    status.set_reader_threads(facts.reader_threads);
+    status.set_fleet_reason(facts.fleet_reason);
+    for (const Budget* budget : options_.budgets) *status.add_budget() = ToUse(*budget);
+    status.set_descriptor_soft_limit(facts.descriptor_soft_limit);
+    status.set_descriptor_hard_limit(facts.descriptor_hard_limit);
+    status.set_descriptors_open(process.descriptors);
+    status.set_threads(process.threads);
+    status.set_samples_delivered(counters.samples_delivered);
+    status.set_batches_delivered(counters.batches_delivered);
+    status.set_bad_samples(counters.bad_samples);
+    status.set_cpu_s(process.cpu_s);
+    status.set_connections(front_.connections.size());
+    status.set_sessions(front_.calls.size());
+    status.set_resident_bytes(process.resident_bytes);
+  }
+
+  Front& front_;
+  const Server::Options& options_;
+  const std::chrono::steady_clock::time_point started_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeAdminService(Front& front, const Server::Options& options) {
+  return std::make_unique<AdminService>(front, options);
+}
+
+}  // namespace loaderd::rpc
