@@ -8,12 +8,12 @@
 namespace loaderd {
 
 Status ErrnoStatus(int error, std::string_view operand) {
-  return absl::ErrnoToStatus(error, operand);
+  return absl::ErrnoToStatus(error, std::string(operand));
 }
 
 Status WithContext(const Status& status, std::string_view context) {
   if (status.ok()) return status;
-  return Status(status.code(), absl::StrCat(context, ": ", status.message()));
+  return Status(status.code(), absl::StrCat(std::string(context), ": ", status.message()));
 }
 
 namespace {
@@ -54,7 +54,7 @@ std::string Printable(std::string_view text) {
       out.push_back(text[0]);
       text.remove_prefix(1);
     } else {
-      out += absl::CHexEscape(text.substr(0, 1));
+      out += absl::CHexEscape(std::string(text.substr(0, 1)));
       text.remove_prefix(1);
     }
   }

@@ -20,6 +20,11 @@ using absl::StatusOr;
 // `error` is an errno value; `operand` says what was done to what, e.g. "open /data/a.jpg".
 Status ErrnoStatus(int error, std::string_view operand);
 
+// The status's text. A string, since abseil's own string_view is a type of its own in some builds
+// and std::string_view in others; for the same reason a std::string_view goes into absl::StrCat as
+// a std::string.
+inline std::string MessageOf(const Status& status) { return std::string(status.message()); }
+
 // The same status with `context: ` before its message; OK stays OK.
 Status WithContext(const Status& status, std::string_view context);
 

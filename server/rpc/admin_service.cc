@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "grpcpp/server_context.h"
 #include "loaderd/v1/admin.grpc.pb.h"
+#include "server/rpc/list_reactor.h"
 #include "server/rpc/process.h"
 #include "server/rpc/services.h"
 #include "server/rpc/wire.h"

@@ -6,10 +6,9 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <charconv>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "server/base/log.h"
 
 namespace loaderd::rpc {
@@ -118,10 +117,13 @@ void Connections::EndAll() {
 }
 
 std::optional<Peer> Connections::BeginCall(std::string_view grpc_peer) {
+  constexpr std::string_view kPrefix = "fd:";
+  if (!grpc_peer.starts_with(kPrefix)) return std::nullopt;
+  grpc_peer.remove_prefix(kPrefix.size());
   int descriptor = -1;
-  if (!absl::ConsumePrefix(&grpc_peer, "fd:") || !absl::SimpleAtoi(grpc_peer, &descriptor)) {
-    return std::nullopt;
-  }
+  const char* const end = grpc_peer.data() + grpc_peer.size();
+  const auto parsed = std::from_chars(grpc_peer.data(), end, descriptor);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
   MutexLock lock(mutex_);
   const auto number = by_descriptor_.find(descriptor);
   if (number == by_descriptor_.end()) return std::nullopt;

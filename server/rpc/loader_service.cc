@@ -5,6 +5,7 @@
 #include "grpcpp/server_context.h"
 #include "loaderd/v1/loader.grpc.pb.h"
 #include "server/plan/job.h"
+#include "server/rpc/list_reactor.h"
 #include "server/rpc/services.h"
 #include "server/rpc/session_call.h"
 #include "server/rpc/wire.h"

@@ -10,8 +10,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "absl/strings/match.h"
-
 namespace loaderd::rpc {
 namespace {
 
@@ -32,10 +30,10 @@ uint64_t CountEntries(const char* folder) {
 enum Kind { kSockets, kMemfds, kFiles, kEvents, kOther, kKinds };
 
 Kind KindOf(std::string_view target) {
-  if (absl::StartsWith(target, "socket:")) return kSockets;
-  if (absl::StartsWith(target, "/memfd:")) return kMemfds;
-  if (absl::StartsWith(target, "anon_inode:")) return kEvents;
-  if (absl::StartsWith(target, "/")) return kFiles;
+  if (target.starts_with("socket:")) return kSockets;
+  if (target.starts_with("/memfd:")) return kMemfds;
+  if (target.starts_with("anon_inode:")) return kEvents;
+  if (target.starts_with("/")) return kFiles;
   return kOther;
 }
 

@@ -129,12 +129,12 @@ void SegmentDoor::Answer(const VisitorPtr& visitor) {
   if (segment.ok()) {
     SendSegment(visitor->socket.native_handle(), segment->get());
   } else {
-    SendRefusal(visitor->socket.native_handle(), segment.status().message());
+    SendRefusal(visitor->socket.native_handle(), MessageOf(segment.status()));
     ++refused_;
     const auto now = std::chrono::steady_clock::now();
     if (now - refused_logged_ >= kRefusedLogEvery) {
       LogWarning(absl::StrCat("segment refused uid=", visitor->peer.uid, " pid=", visitor->peer.pid,
-                              " count=", refused_, " reason=", segment.status().message()));
+                              " count=", refused_, " reason=", MessageOf(segment.status())));
       refused_logged_ = now;
       refused_ = 0;
     }

@@ -126,7 +126,7 @@ class GrpcServer final : public Server {
     const StatusOr<int> descriptor = connections_.Add(std::move(fd), peer, std::move(grant));
     if (!descriptor.ok()) {
       LogWarning(absl::StrCat("connection refused uid=", peer.uid,
-                              " reason=", descriptor.status().message()));
+                              " reason=", MessageOf(descriptor.status())));
       return;
     }
     grpc::AddInsecureChannelFromFd(server_.get(), *descriptor);

@@ -217,7 +217,7 @@ void SessionCall::OpenSession(const v1::Open& open) {
     }
   } else if (opened.status().code() != absl::StatusCode::kCancelled) {
     LogInfo(absl::StrCat("session refused uid=", peer_.uid, " pid=", peer_.pid,
-                         " reason=", Printable(opened.status().message())));
+                         " reason=", Printable(MessageOf(opened.status()))));
   }
   EndSession();  // a stop came while it opened, or it could not be opened
   MutexLock lock(mutex_);

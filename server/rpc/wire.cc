@@ -43,7 +43,7 @@ const std::vector<std::string>& Features() {
 grpc::Status ToGrpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      Cut(Printable(status.message()), kMaxErrorBytes));
+                      Cut(Printable(MessageOf(status)), kMaxErrorBytes));
 }
 
 v1::Opened ToOpened(const engine::Session& session, bool inline_delivery) {
