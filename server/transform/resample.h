@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pillow's Image.resize, bit for bit. Two passes of a separable filter whose support grows with the
+// reduction (so that it also smooths); weights in double, normalised, rounded to 22 fractional
+// bits; 8 bits between the passes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "server/base/byte_buffer.h"
+#include "server/base/spec.h"
+#include "server/base/status.h"
+#include "server/transform/image.h"
+#include "server/transform/resample_kernels.h"
+
+namespace loaderd::transform {
+
+// Sizes before they are checked; exact where an int would overflow.
+struct WideSize {
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
+// kDataLoss when an image of `size` is empty or has more than `max_pixels`; `what` names it.
+Status CheckPixels(const WideSize& size, uint64_t max_pixels, const char* what);
+
+// Keeps weights and memory from image to image. Not thread-safe.
+class Resampler {
+ public:
+  // `source` in `size`, in `out`; `source` itself when it has that size. Pillow 12 filters rows
+  // first, always; Pillow 13 filters columns first where that is much less work. `size` is 1 x 1 at
+  // least; kDataLoss where the image between the passes would have more than `max_pixels`.
+  StatusOr<Image> Resize(const Image& source, Size size, Filter filter, Reference reference,
+                         uint64_t max_pixels, ByteBuffer& out);
+
+  // Gives back what is larger than `bytes`.
+  void Trim(size_t bytes);
+
+ private:
+  struct Axis {
+    int in = 0;
+    int out = 0;
+    Filter filter = Filter::kNearest;  // has no table: fits no request
+    FilterTable table;
+  };
+  const FilterTable& TableFor(int in, int out, Filter filter, Axis& axis);
+  Image PickNearest(const Image& source, Size size, ByteBuffer& out);
+
+  Axis rows_, columns_;
+  std::vector<double> weights_;  // of one window
+  std::vector<int> picked_;      // NEAREST: source column of each output column, -1 outside
+  ByteBuffer between_;
+};
+
+}  // namespace loaderd::transform

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/transform/tensor_table.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace loaderd::transform {
+namespace {
+
+// `value` without its low `bits`, rounded half to even.
+uint32_t RoundOff(uint32_t value, int bits) {
+  const uint32_t odd = value >> bits & 1;
+  return (value + (uint32_t{1} << (bits - 1)) - 1 + odd) >> bits;
+}
+
+// IEEE 754 binary16.
+uint16_t HalfBits(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  const uint32_t magnitude = bits & 0x7FFFFFFF;
+  if (magnitude > 0x7F800000) return sign | 0x7E00;   // NaN
+  if (magnitude >= 0x477FF000) return sign | 0x7C00;  // rounds past 65504
+  if (magnitude < 0x38800000) {
+    // Below 2^-14: a multiple of 2^-24, and this product and its rounding are exact.
+    const float units = std::nearbyint(std::fabs(value) * 0x1p24F);
+    return static_cast<uint16_t>(sign | static_cast<uint16_t>(units));
+  }
+  return static_cast<uint16_t>(sign | RoundOff(magnitude - 0x38000000, 13));
+}
+
+float HalfValue(uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1F;
+  const int fraction = bits & 0x3FF;
+  float magnitude = 0;
+  if (exponent == 0x1F) {
+    magnitude = fraction == 0 ? INFINITY : NAN;
+  } else if (exponent == 0) {
+    magnitude = std::ldexp(static_cast<float>(fraction), -24);
+  } else {
+    magnitude = std::ldexp(static_cast<float>(fraction | 0x400), exponent - 25);
+  }
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+uint16_t BrainBits(float value) {
+  if (std::isnan(value)) return 0x7FC0;
+  return static_cast<uint16_t>(RoundOff(std::bit_cast<uint32_t>(value), 16));
+}
+
+float Rounded(float value, DType dtype) {
+  if (dtype == DType::kFloat16) return HalfValue(HalfBits(value));
+  if (dtype == DType::kBfloat16) return std::bit_cast<float>(uint32_t{BrainBits(value)} << 16);
+  return value;
+}
+
+float Rounded(double value, DType dtype) { return Rounded(static_cast<float>(value), dtype); }
+}  // namespace
+
+TensorTable::TensorTable(int channels) : values_(static_cast<size_t>(channels)) {
+  for (std::array<float, 256>& channel : values_) {
+    for (size_t v = 0; v < channel.size(); ++v) channel[v] = static_cast<float>(v);
+  }
+  Encode();
+}
+
+void TensorTable::ToFloat(DType dtype) {
+  const bool was_uint8 = dtype_ == DType::kUint8;
+  dtype_ = dtype;
+  for (std::array<float, 256>& channel : values_) {
+    for (float& value : channel) value = Rounded(was_uint8 ? value / 255.0F : value, dtype);
+  }
+  Encode();
+}
+
+Status TensorTable::Normalize(const std::vector<double>& shifts,
+                              const std::vector<double>& divisors) {
+  for (size_t c = 0; c < values_.size(); ++c) {
+    const size_t place = divisors.size() == 1 ? 0 : c;
+    const float shift = Rounded(shifts[shifts.size() == 1 ? 0 : c], dtype_);
+    const float divisor = Rounded(divisors[place], dtype_);
+    if (divisor == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("std[", place, "]: ", divisors[place],
+                                                     " is 0 as ", std::string(DTypeName(dtype_))));
+    }
+    for (float& value : values_[c]) {
+      value = Rounded(Rounded(value - shift, dtype_) / divisor, dtype_);
+    }
+  }
+  Encode();
+  return absl::OkStatus();
+}
+
+void TensorTable::Encode() {
+  bits8_.clear();
+  bits16_.clear();
+  bits32_.clear();
+  const uint64_t bytes = DTypeBytes(dtype_);
+  if (bytes == 1) bits8_.resize(values_.size());
+  if (bytes == 2) bits16_.resize(values_.size());
+  if (bytes == 4) bits32_.resize(values_.size());
+  for (size_t c = 0; c < values_.size(); ++c) {
+    for (size_t v = 0; v < 256; ++v) {
+      const float value = values_[c][v];
+      if (bytes == 1) bits8_[c][v] = static_cast<uint8_t>(value);
+      if (bytes == 2) {
+        bits16_[c][v] = dtype_ == DType::kFloat16 ? HalfBits(value) : BrainBits(value);
+      }
+      if (bytes == 4) bits32_[c][v] = std::bit_cast<uint32_t>(value);
+    }
+  }
+}
+
+uint32_t TensorTable::At(int channel, uint8_t value) const {
+  const auto c = static_cast<size_t>(channel);
+  if (!bits8_.empty()) return bits8_[c][value];
+  if (!bits16_.empty()) return bits16_[c][value];
+  return bits32_[c][value];
+}
+
+void TensorTable::Apply(const Image& image, uint8_t* out) const {
+  const auto look_up = [&](const auto& tables) {
+    for (int c = 0; c < image.channels; ++c) {
+      const auto& table = tables[static_cast<size_t>(c)];
+      for (int y = 0; y < image.height; ++y) {
+        const uint8_t* from = image.Row(y) + c;
+        for (int x = 0; x < image.width; ++x, from += image.channels, out += sizeof(table[0])) {
+          std::memcpy(out, &table[*from], sizeof(table[0]));  // `out` may be of any alignment
+        }
+      }
+    }
+  };
+  if (!bits8_.empty()) {
+    look_up(bits8_);
+  } else if (!bits16_.empty()) {
+    look_up(bits16_);
+  } else {
+    look_up(bits32_);
+  }
+}
+
+}  // namespace loaderd::transform
