@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets that the daemon reads. They name data and hold none."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Any
+
+from . import _session
+
+_MODES = {"RGB": "IMAGE_MODE_RGB", "L": "IMAGE_MODE_L"}
+
+
+class Dataset:
+    """Base: what the daemon tells about a dataset, asked for once and kept."""
+
+    def __init__(self) -> None:
+        self._description: _session.Description | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """This dataset as a loaderd.v1.DatasetSpec in JSON form."""
+        raise NotImplementedError
+
+    def describe(self, socket: str | None = None) -> _session.Description:
+        """What the daemon found, kept after the first call."""
+        if self._description is None:
+            self._description = _session.describe(self.to_json(), socket)
+        return self._description
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, in the order of their numbers."""
+        return list(self.describe().class_names)
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Number of each class, as in `labels`."""
+        return {name: number for number, name in enumerate(self.describe().class_names)}
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return self.describe().num_samples
+
+    def __bool__(self) -> bool:  # len() would ask the daemon
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_description": None}
+
+
+class ImageFolder(Dataset):
+    """A folder with one folder of images for each class, as torchvision's ImageFolder: the same classes, class numbers and
+    sample order (byte-wise), links followed.
+
+    path: str, bytes or PathLike; made absolute. Names need not be UTF-8.
+    mode: "RGB" or "L", what every image is converted to.
+    exif_transpose, wide: only False and "scale" in this version.
+
+    Making one touches nothing: the daemon indexes the folder when `len`, `classes`, `class_to_idx` or a loader first
+    ask, once for all processes. Errors then: NotFoundError, PermissionDeniedError, InvalidArgumentError (no images,
+    empty class). `index` i of a batch is the i-th sample in that order. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        path: str | bytes | os.PathLike,
+        mode: str = "RGB",
+        exif_transpose: bool = False,
+        wide: str = "scale",
+    ) -> None:
+        raw = os.fsencode(path)
+        if not raw:
+            raise ValueError("path is empty: name the folder that holds a folder for each class")
+        if b"\0" in raw:
+            raise ValueError("path has a NUL byte")
+        if mode not in _MODES:
+            raise ValueError(f"mode should be one of {', '.join(_MODES)}, not {mode!r}")
+        if exif_transpose:
+            raise ValueError("exif_transpose=True is not supported by this version: images come as they are stored")
+        if wide != "scale":
+            raise ValueError(
+                f'wide={wide!r} is not supported by this version: only "scale" (16-bit grey is scaled to 8 bits)'
+            )
+        super().__init__()
+        self._path = os.path.abspath(raw)
+        self.mode = mode
+
+    @property
+    def path(self) -> str:
+        """The absolute path; bytes that are not UTF-8 as surrogates (os.fsdecode)."""
+        return os.fsdecode(self._path)
+
+    root = path
+
+    def to_json(self) -> dict[str, Any]:
+        folder: dict[str, Any] = {"mode": _MODES[self.mode]}
+        try:
+            folder["path"] = self._path.decode("utf-8")
+        except UnicodeDecodeError:
+            folder["path_bytes"] = base64.b64encode(self._path).decode("ascii")
+        return {"image_folder": folder}
+
+    def __repr__(self) -> str:
+        return f"ImageFolder({self.path!r}, mode={self.mode!r})"
+
+
+class NamedDataset(Dataset):
+    """A dataset that the daemon's configuration defines; a DataLoader makes one of a str."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def __repr__(self) -> str:
+        return f"NamedDataset({self.name!r})"
