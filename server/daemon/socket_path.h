@@ -22,14 +22,16 @@ struct SocketPaths {
   std::string lock;            // "X.sock" -> "X.lock", else ".lock" is appended
 };
 
-// kInvalidArgument when a path is relative, has a NUL, or is longer than kMaxSocketPath bytes: with the length and the cure.
+// kInvalidArgument when a path is relative, has a NUL, or is longer than kMaxSocketPath bytes: with
+// the length and the cure.
 StatusOr<SocketPaths> PathsFor(std::string_view socket);
 
 // Whether a passed socket's address is a segment socket's.
 bool IsSegmentPath(std::string_view path);
 
-// The user daemon's folder, made with mode 0700 where it is missing: $XDG_RUNTIME_DIR/loaderd, else `run_user`/UID/loaderd where
-// `run_user`/UID exists, else `tmp`/loaderd-UID. A symbolic link, another's folder, and one that others may enter are refused.
+// The user daemon's folder, made with mode 0700 where it is missing: $XDG_RUNTIME_DIR/loaderd, else
+// `run_user`/UID/loaderd where `run_user`/UID exists, else `tmp`/loaderd-UID. A symbolic link,
+// another's folder, and one that others may enter are refused.
 struct UserPlaces {
   std::string xdg_runtime_dir;  // may be empty
   std::string run_user = "/run/user";

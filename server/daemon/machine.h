@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "server/base/status.h"
+
+namespace loaderd::daemon {
+
+// What the machine, or the part of it that the process may use, offers.
+struct MachineFacts {
+  uint32_t affinity_cpus = 1;  // sched_getaffinity
+  std::optional<double>
+      quota_cpus;  // of the tightest cgroup (v1 or v2) on the way to the root; none: no quota
+  uint64_t memory_bytes = 0;
+  std::optional<uint64_t> memory_limit;  // of the tightest cgroup
+  uint64_t nofile_soft = 0;              // RLIMIT_NOFILE, after it was raised
+  uint64_t nofile_hard = 0;
+  bool beside_system_daemon = false;  // user mode: the system daemon's socket exists
+};
+
+// `root` stands for "/" in tests: /proc/self/cgroup and /sys/fs/cgroup are read below it.
+std::optional<double> CgroupCpus(const std::string& root);
+std::optional<uint64_t> CgroupMemory(const std::string& root);
+
+// Everything but the RLIMIT_NOFILE fields.
+MachineFacts ReadMachine(bool user_mode);
+
+// Raises the soft limit to the hard one and fills both fields with what holds then; `was` is the
+// soft limit before.
+Status RaiseDescriptorLimit(MachineFacts* machine, uint64_t* was);
+
+}  // namespace loaderd::daemon

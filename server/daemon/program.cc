@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the command line to a running Daemon.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/log.h"
+#include "server/daemon/daemon.h"
+#include "server/daemon/options.h"
+
+namespace loaderd::daemon {
+namespace {
+
+constexpr int kFailure = 1;
+
+// A starter may have closed 0, 1 or 2; then a socket would get that number, and the log's lines
+// with it.
+bool FillStandardStreams() {
+  int fd;
+  do {
+    fd = ::open("/dev/null", O_RDWR);  // without close-on-exec, as standard streams are
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd < 0) return false;
+  ::close(fd);
+  return true;
+}
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+StatusOr<ConfigSource> SourceOf(const CommandLine& command) {
+  ConfigSource source;
+  source.user_mode = command.user_mode;
+  source.file = command.config_file;
+  source.socket = command.socket;
+  if (command.user_mode && command.socket.empty() && !command.check) {
+    UserPlaces places;
+    places.xdg_runtime_dir = Environment("XDG_RUNTIME_DIR");
+    ASSIGN_OR_RETURN(const std::string folder, UserFolder(places, ::geteuid()));
+    source.default_socket = absl::StrCat(folder, "/loaderd.sock");
+  }
+  return source;
+}
+
+// The parent leaves; what it made, the child goes on with. No thread exists yet.
+Status Detach(Listeners& listeners) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) return ErrnoStatus(errno, "fork (--detach)");
+  if (child > 0) ::_exit(EXIT_SUCCESS);
+  return listeners.WritePid();
+}
+
+Status Serve(const CommandLine& command) {
+  // Before anything of ours takes a number.
+  ASSIGN_OR_RETURN(std::vector<PassedDescriptor> passed, TakePassedDescriptors());
+  ASSIGN_OR_RETURN(const ConfigSource source, SourceOf(command));
+  ASSIGN_OR_RETURN(Config config, LoadConfig(source));
+  SetLogLevel(config.log_level);
+
+  Daemon::Setup setup;
+  setup.machine = ReadMachine(command.user_mode);
+  uint64_t soft_before = 0;
+  RETURN_IF_ERROR(RaiseDescriptorLimit(&setup.machine, &soft_before));
+  // Refuse before a socket says that somebody is there.
+  RETURN_IF_ERROR(ComputeSizes(config, setup.machine).status());
+  ASSIGN_OR_RETURN(setup.listeners, Listeners::Open({.paths = config.paths,
+                                                     .mode = config.socket_mode,
+                                                     .group = config.socket_group},
+                                                    std::move(passed)));
+  if (command.detach) RETURN_IF_ERROR(Detach(*setup.listeners));
+
+  LogInfo(absl::StrCat("RLIMIT_NOFILE soft raised from ", soft_before, " to ",
+                       setup.machine.nofile_soft, ", hard ", setup.machine.nofile_hard));
+  if (!command.user_mode && ::geteuid() == 0) {
+    LogWarning(
+        "the system daemon runs as root; its unit runs it as a user without rights (User=loaderd)");
+  }
+  if (!command.user_mode && config.dataset_roots.empty()) {
+    LogWarning("no dataset_root in the configuration: every path will be refused");
+  }
+  setup.config = std::move(config);
+  setup.user_mode = command.user_mode;
+  setup.idle_exit_s = command.idle_exit_s;
+  setup.handle_signals = true;
+  setup.leave_at_deadline = true;
+  setup.reload = [source] { return LoadConfig(source); };
+  ASSIGN_OR_RETURN(const std::unique_ptr<Daemon> daemon, Daemon::Create(std::move(setup)));
+  daemon->Run();
+  return absl::OkStatus();
+}
+
+Status Check(const CommandLine& command) {
+  ASSIGN_OR_RETURN(const ConfigSource source, SourceOf(command));
+  RETURN_IF_ERROR(LoadConfig(source).status());
+  std::puts("ok");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int Main(int argc, char** argv) {
+  if (!FillStandardStreams()) return kFailure;
+  const ParsedCommandLine parsed = ParseCommandLine(argc, argv);
+  if (parsed.exit_code) return *parsed.exit_code;
+  const Status status = parsed.command.check ? Check(parsed.command) : Serve(parsed.command);
+  if (status.ok()) return EXIT_SUCCESS;
+  // Several lines where the configuration has several errors, each to be found at its own
+  // "file:line".
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return kFailure;
+}
+
+}  // namespace loaderd::daemon
