@@ -9,11 +9,13 @@
 
 namespace loaderd::shm {
 
-// The memfd of a session: made, sized, mapped and sealed (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) by the daemon, handed to one
-// process. It holds payload only and has no name in any file system. Owns the descriptor and the mapping.
+// The memfd of a session: made, sized, mapped and sealed (F_SEAL_SHRINK | F_SEAL_GROW |
+// F_SEAL_SEAL) by the daemon, handed to one process. It holds payload only and has no name in any
+// file system. Owns the descriptor and the mapping.
 class Segment {
  public:
-  // `bytes` > 0, a multiple of the page size. kResourceExhausted when the kernel has no memory or descriptor for it.
+  // `bytes` > 0, a multiple of the page size. kResourceExhausted when the kernel has no memory or
+  // descriptor for it.
   static StatusOr<Segment> Create(uint64_t bytes);
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
@@ -21,7 +23,8 @@ class Segment {
 
   int fd() const { return fd_.get(); }
   std::span<uint8_t> bytes() const { return bytes_; }
-  // Gives the pages back to the machine although somebody may still map them: they read as zeros from then on.
+  // Gives the pages back to the machine although somebody may still map them: they read as zeros
+  // from then on.
   void Punch();
 
  private:

@@ -13,8 +13,9 @@ namespace loaderd::shm {
 //     +-------------------+---------------------+
 enum class SlotState : uint8_t { kFree, kFilling, kReady, kLent };
 
-// Which slot of a segment is in which state. The state lives here, in private memory, never in the segment. Not thread-safe: its
-// session's lock guards it. A call from a wrong state returns false and changes nothing: a client's Release is untrusted.
+// Which slot of a segment is in which state. The state lives here, in private memory, never in the
+// segment. Not thread-safe: its session's lock guards it. A call from a wrong state returns false
+// and changes nothing: a client's Release is untrusted.
 class SlotPool {
  public:
   explicit SlotPool(uint32_t slots);
@@ -28,7 +29,8 @@ class SlotPool {
   uint32_t size() const { return static_cast<uint32_t>(states_.size()); }
   uint32_t count(SlotState state) const { return counts_[static_cast<size_t>(state)]; }
   SlotState state(uint32_t slot) const { return states_[slot]; }
-  // No slot but at most one is left that nobody holds: the next delivery must be COPY, so that filling can go on.
+  // No slot but at most one is left that nobody holds: the next delivery must be COPY, so that
+  // filling can go on.
   bool LastUnheld() const { return count(SlotState::kLent) + 1 >= size(); }
 
  private:

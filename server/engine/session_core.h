@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "server/base/budget.h"
+#include "server/base/mutex.h"
+#include "server/engine/batch_queue.h"
+#include "server/engine/engine.h"
+#include "server/engine/fleet.h"
+#include "server/shm/segment.h"
+
+namespace loaderd::engine {
+
+// Sums over all sessions of an engine.
+struct Totals {
+  std::atomic<uint64_t> samples_delivered = 0, batches_delivered = 0, bad_samples = 0;
+};
+
+// A segment and what it is charged to. Punched out before the Grants go back.
+class SegmentCharge {
+ public:
+  SegmentCharge(Grant bytes, Grant descriptor, shm::Segment segment)
+      : bytes_(std::move(bytes)),
+        descriptor_(std::move(descriptor)),
+        segment_(std::move(segment)) {}
+  SegmentCharge(SegmentCharge&&) = default;
+  SegmentCharge& operator=(SegmentCharge&&) = default;
+  ~SegmentCharge() { segment_.Punch(); }  // nothing where it was moved from
+
+  const shm::Segment& segment() const { return segment_; }
+
+ private:
+  Grant bytes_;
+  Grant descriptor_;
+  shm::Segment segment_;  // after the two: it goes before they do
+};
+
+// All of a session but its handle. Outlives it while pieces are in flight or the lease is held.
+// Thread-safe.
+class SessionCore : public Workload, public std::enable_shared_from_this<SessionCore> {
+ public:
+  // What does not change.
+  struct Facts {
+    uint64_t id = 0;
+    std::string name;
+    Owner owner;
+    plan::Job job;
+    std::string fingerprint;
+    // Shared with all sessions that read it.
+    std::shared_ptr<const dataset::Dataset> dataset;
+    std::unique_ptr<const transform::Recipe> recipe;
+    BatchLayout layout;
+    uint32_t slots = 1;
+    uint64_t num_batches = 0;
+    uint64_t epoch_samples = 0;
+    bool inline_delivery = false;
+    Clock::Time opened;
+    SessionEvents* events = nullptr;
+    Fleet* fleet = nullptr;  // outlive the open session; not touched after Close
+    Totals* totals = nullptr;
+    const Clock* clock = nullptr;
+  };
+  SessionCore(Facts facts, Grant session, SegmentCharge charge);
+  ~SessionCore() override;
+
+  const Facts& constant() const { return facts_; }
+  int segment_fd() const { return segment_fd_; }
+  std::span<const uint8_t> SlotBytes(uint32_t slot) const;
+
+  // As Session's calls of these names. The caller holds the core: an event may destroy the handle.
+  Status Start(uint64_t epoch, uint64_t first_batch, uint64_t start, bool goes_on);
+  Status Want(uint32_t count);
+  Status Release(std::span<const uint32_t> slots);
+  Status AddIndices(uint64_t start, uint64_t batch, std::span<const int64_t> indices, bool last,
+                    bool end);
+  SessionFacts Tell() const;
+  std::unique_ptr<SegmentLease> Close();
+  void EndLease();
+  void EndHandle();
+  // False when it is closed and nothing of it is charged any more.
+  bool listed() const;
+
+  uint32_t uid() const override { return facts_.owner.uid; }
+  std::optional<Piece> Take() override;
+  bool Read(const Piece& piece, ByteBuffer& buffer) override;
+  void Decode(const Piece& piece, std::span<const uint8_t> encoded,
+              transform::Scratch& scratch) override;
+
+ private:
+  bool Wanted(const Piece& piece) const;
+  void End(const Piece& piece, std::string fault);
+  void LogBad(const Piece& piece, const std::string& fault);
+  // After a change that may have made pieces or deliveries due.
+  void Go(bool work);
+  // Delivers what is due. One thread at a time does; what becomes due meanwhile is its task too.
+  void Deliver();
+  void Count(const Delivery& delivery) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives back what nobody holds any more.
+  void Settle();
+  std::span<uint8_t> Slot(uint32_t slot) const {
+    return bytes_.subspan(slot * facts_.layout.slot_bytes, facts_.layout.slot_bytes);
+  }
+
+  const Facts facts_;
+  int segment_fd_ = -1;
+  std::span<uint8_t> bytes_;  // of charge_'s segment
+
+  mutable Mutex mutex_;
+  CondVar delivered_;
+  BatchQueue queue_ ABSL_GUARDED_BY(mutex_);
+  Grant session_ ABSL_GUARDED_BY(mutex_);
+  std::optional<SegmentCharge> charge_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool handle_ ABSL_GUARDED_BY(mutex_) = true;  // the handle may read slots
+  bool lease_ ABSL_GUARDED_BY(mutex_) = false;
+  bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread::id deliverer_ ABSL_GUARDED_BY(mutex_);
+  uint64_t batches_delivered_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t batches_copied_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t samples_delivered_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t bad_samples_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<uint64_t> logged_ ABSL_GUARDED_BY(mutex_);  // bad indices that have a line in the log
+};
+
+}  // namespace loaderd::engine
