@@ -79,12 +79,13 @@ class _Feed:
     def attach(self, session: Session) -> None:
         """The session from now on; nothing is on its way to it yet."""
         self._ahead = min(self._ahead, max(1, _MAX_INDICES_AHEAD // session.batch_size))
+        self.capacity = session.batch_size
         self._sent = self.delivered
 
     def outgrown(self) -> bool:
         """Whether the next batch is larger than the session's slots, and all before it are delivered. Raises capacity."""
         if self._drawn and self._sent == self.delivered and len(self._drawn[0]) > self.capacity:
-            self.capacity = len(self._drawn[0])
+            self.capacity = max(map(len, self._drawn))
             return True
         return False
 
