@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: checks what comes from outside, and lets no exception out.
+#include <exception>
 #include <memory>
 #include <new>
 #include <span>

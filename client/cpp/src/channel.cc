@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <exception>
+#include <iterator>
 #include <new>
 #include <string_view>
 #include <utility>

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/opener.h"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "client/cpp/src/channel.h"

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "client/cpp/src/fork_guard.h"
 #include "client/cpp/src/text.h"
