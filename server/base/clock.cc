@@ -13,4 +13,10 @@ const Clock& Clock::Real() {
   return clock;
 }
 
+int64_t WallNanos() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace loaderd

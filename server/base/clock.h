@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace loaderd {
 
@@ -13,5 +14,8 @@ class Clock {
   virtual Time Now() const = 0;
   static const Clock& Real();  // lives for ever
 };
+
+// Nanoseconds since 1970, as file systems stamp their files. Jumps when the clock is set.
+int64_t WallNanos();
 
 }  // namespace loaderd

@@ -17,14 +17,14 @@
 
 namespace loaderd::dataset {
 
-// Opens datasets, each once for all who ask for it at the same time or while it is in use, and keeps a few idle ones whose
-// folders have not changed. Thread-safe. The only way into this module.
+// Opens datasets, each once for all who ask for it at the same time or while it is in use, and
+// keeps a few idle ones whose folders have not changed. Thread-safe. The only way into this module.
 class Catalog {
  public:
   struct Options {
-    bool restrict_to_roots = false;     // the system daemon: only paths under `roots`, links resolved
-    std::vector<std::string> roots;     // absolute
-    std::string roots_field = "dataset_root";  // named in the refusal
+    bool restrict_to_roots = false;  // the system daemon: only paths under `roots`, links resolved
+    std::vector<std::string> roots;  // absolute
+    std::string roots_field = "dataset_root";                // named in the refusal
     std::vector<std::pair<std::string, std::string>> named;  // name -> image folder
     uint64_t max_sample_bytes = 256ull << 20;
     int index_threads = 2;
@@ -36,11 +36,13 @@ class Catalog {
   // Called now and then while indexing, from any thread, with the number of samples found so far.
   using Progress = std::function<void(uint64_t samples)>;
 
-  // Blocks while the dataset is indexed; callers that ask for one that is being indexed wait for the same index. `stop` ends the
-  // wait (kCancelled), and the indexing when nobody waits for it any more. kNotFound, kPermissionDenied (naming roots_field) or
-  // kInvalidArgument (a file, an empty class, no class: with torchvision's wording of what was found) name the path.
-  // shared_ptr: sessions share a dataset, and the last one, in any order, lets it go.
-  StatusOr<std::shared_ptr<const Dataset>> Open(const DatasetSpec& spec, std::stop_token stop, const Progress& progress);
+  // Blocks while the dataset is indexed; callers that ask for one that is being indexed wait for
+  // the same index. `stop` ends the wait (kCancelled), and the indexing when nobody waits for it
+  // any more. kNotFound, kPermissionDenied (naming roots_field) or kInvalidArgument (a file, an
+  // empty class, no class: with torchvision's wording of what was found) name the path. shared_ptr:
+  // sessions share a dataset, and the last one, in any order, lets it go.
+  StatusOr<std::shared_ptr<const Dataset>> Open(const DatasetSpec& spec, std::stop_token stop,
+                                                const Progress& progress);
 
   struct Entry {
     std::shared_ptr<const Dataset> dataset;

@@ -11,17 +11,19 @@
 
 namespace loaderd::dataset {
 
-// Samples by index: sample index -> encoded bytes + label. Opened once, immutable, shared by all sessions that read it; every
-// method is thread-safe. Holds no descriptor but what its kind documents.
+// Samples by index: sample index -> encoded bytes + label. Opened once, immutable, shared by all
+// sessions that read it; every method is thread-safe. Holds no descriptor but what its kind
+// documents.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   virtual uint64_t size() const = 0;
   virtual int64_t label(uint64_t index) const = 0;
-  // Reads the encoded bytes of sample `index` < size() into `bytes`. Blocks on storage; at most open, stat, read and close
-  // as system calls, one descriptor while it runs. A data fault (gone, no right, empty, longer than the limit, I/O error)
-  // is an error whose message has Name(index) and the reason.
+  // Reads the encoded bytes of sample `index` < size() into `bytes`. Blocks on storage; at most
+  // open, stat, read and close as system calls, one descriptor while it runs. A data fault (gone,
+  // no right, empty, longer than the limit, I/O error) is an error whose message has Name(index)
+  // and the reason.
   virtual Status Read(uint64_t index, ByteBuffer& bytes) const = 0;
   // Where the sample comes from, printable, for messages.
   virtual std::string Name(uint64_t index) const = 0;
@@ -29,9 +31,9 @@ class Dataset {
   virtual const std::vector<std::string>& class_names() const = 0;
   // SHA-256 in hex over class names and relative sample names in order; no times, no root.
   virtual const std::string& order_fingerprint() const = 0;
-  virtual const std::string& path() const = 0;       // printable
-  virtual std::string_view kind() const = 0;         // "image_folder"
-  virtual uint64_t index_bytes() const = 0;          // memory that the index takes, names included
+  virtual const std::string& path() const = 0;  // printable
+  virtual std::string_view kind() const = 0;    // "image_folder"
+  virtual uint64_t index_bytes() const = 0;     // memory that the index takes, names included
   virtual double index_seconds() const = 0;
 };
 

@@ -36,14 +36,16 @@ struct Job {
   uint32_t prefetch_factor = 2;
   BadSamplePolicy on_bad_sample = BadSamplePolicy::kFail;
 
-  // SHA-256 in hex over all that decides what is delivered and in which order, not over prefetch_factor.
+  // SHA-256 in hex over all that decides what is delivered and in which order, not over
+  // prefetch_factor.
   std::string Fingerprint() const;
 };
 
-// kInvalidArgument with the field's path ("transform[2].normalize.mean[0]: must be finite, is nan") for the first field that is
-// wrong. Pure.
+// kInvalidArgument with the field's path ("transform[2].normalize.mean[0]: must be finite, is nan")
+// for the first field that is wrong. Pure.
 StatusOr<Job> ParseJob(const v1::JobSpec& spec);
-// The JSON form (proto3 JSON mapping). An unknown field, a wrong type or text that is no JSON is kInvalidArgument naming it.
+// The JSON form (proto3 JSON mapping). An unknown field, a wrong type or text that is no JSON is
+// kInvalidArgument naming it.
 StatusOr<Job> ParseJobJson(std::string_view json);
 StatusOr<DatasetSpec> ParseDataset(const v1::DatasetSpec& spec);
 StatusOr<DatasetSpec> ParseDatasetJson(std::string_view json);

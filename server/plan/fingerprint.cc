@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <openssl/evp.h>
+
+#include <bit>
+#include <type_traits>
+
+#include "absl/strings/escaping.h"
+#include "server/plan/job.h"
+
+namespace loaderd::plan {
+namespace {
+
+// One serialisation a job: fields in a fixed order, numbers as 8 bytes little-endian, lengths
+// before what varies. A change of it is a change of every fingerprint, so the text it begins with
+// has a version.
+class Canonical {
+ public:
+  void Add(std::string_view text) {
+    Add(uint64_t{text.size()});
+    bytes_.append(text);
+  }
+  void Add(uint64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) bytes_.push_back(static_cast<char>(value >> shift));
+  }
+  void Add(double value) { Add(std::bit_cast<uint64_t>(value)); }
+  template <typename Enum>
+  requires std::is_enum_v<Enum>
+  void Add(Enum value) { Add(static_cast<uint64_t>(value)); }
+  void Add(Size size) {
+    Add(static_cast<uint64_t>(size.height));
+    Add(static_cast<uint64_t>(size.width));
+  }
+  template <typename Values>
+  requires std::is_same_v<typename Values::value_type, double>
+  void Add(const Values& values) {
+    Add(uint64_t{values.size()});
+    for (const double value : values) Add(value);
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+struct AddStep {
+  Canonical& out;
+
+  void operator()(const step::Resize& step) const {
+    const int* edge = std::get_if<int>(&step.size);
+    out.Add(edge != nullptr ? Size{.height = *edge} : std::get<Size>(step.size));
+    out.Add(static_cast<uint64_t>(step.max_size.value_or(0)));
+    out.Add(step.filter);
+  }
+  void operator()(const step::CenterCrop& step) const { out.Add(step.size); }
+  void operator()(const step::RandomResizedCrop& step) const {
+    out.Add(step.size);
+    out.Add(step.scale);
+    out.Add(step.ratio);
+    out.Add(step.filter);
+  }
+  void operator()(const step::RandomHorizontalFlip& step) const { out.Add(step.p); }
+  void operator()(const step::Grayscale& step) const {
+    out.Add(static_cast<uint64_t>(step.channels));
+  }
+  void operator()(const step::PilToTensor&) const {}
+  void operator()(const step::ToTensor&) const {}
+  void operator()(const step::ConvertImageDtype& step) const { out.Add(step.dtype); }
+  void operator()(const step::Normalize& step) const {
+    out.Add(step.mean);
+    out.Add(step.std);
+  }
+};
+
+std::string Sha256Hex(std::string_view bytes) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  // Fails only where libcrypto has no SHA-256 at all; the fingerprint is then empty, and equal to
+  // none.
+  if (EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) != 1) return "";
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest), size});
+}
+
+}  // namespace
+
+std::string Job::Fingerprint() const {
+  Canonical out;
+  out.Add(std::string_view("loaderd job 1"));
+  out.Add(std::string_view(dataset.image_folder));
+  out.Add(std::string_view(dataset.name));
+  out.Add(recipe.mode);
+  out.Add(recipe.reference);
+  out.Add(uint64_t{recipe.steps.size()});
+  for (const Step& step : recipe.steps) {
+    out.Add(uint64_t{step.index()});
+    std::visit(AddStep{out}, step);
+  }
+  out.Add(order.kind);
+  out.Add(order.seed);
+  out.Add(uint64_t{order.rank});
+  out.Add(uint64_t{order.world_size});
+  out.Add(order.shard);
+  out.Add(uint64_t{batch_size});
+  out.Add(uint64_t{drop_last});
+  out.Add(on_bad_sample);
+  return Sha256Hex(out.bytes());
+}
+
+}  // namespace loaderd::plan
