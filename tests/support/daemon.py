@@ -6,6 +6,7 @@
 
 LOADERD_BUILD_DIR names the build folder (default: build/ in the source root).
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -80,7 +81,9 @@ class Daemon:
         self.returncode: int | None = None
         self._user = user
         self._pass_fds = tuple(pass_fds)
-        self._env = {key: value for key, value in os.environ.items() if not key.startswith(("LOADERD_SOCKET", "NOTIFY"))}
+        self._env = {
+            key: value for key, value in os.environ.items() if not key.startswith(("LOADERD_SOCKET", "NOTIFY"))
+        }
         for key, value in (env or {}).items():
             if value is None:
                 self._env.pop(key, None)

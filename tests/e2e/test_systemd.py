@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The units in a real systemd: start, serve an unprivileged user, limits, reload, restart, hardening."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+
+import pytest
+from nspawn import SystemdMachine, why_not
+
+import photos
+from daemon import ROOT, build_dir
+
+SAMPLES = 60
+REASON = why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+UNITS = ("loaderd.socket", "loaderd.service")
+
+# What a trainer of the group does; prints what it saw.
+TRAINER = """
+import json, sys
+import loaderd
+from loaderd import transforms
+loader = loaderd.DataLoader(
+    loaderd.ImageFolder(sys.argv[1]), batch_size=8, shuffle=True,
+    transform=[transforms.Resize(32), transforms.CenterCrop(32)],
+)
+seen = []
+for batch in loader:
+    seen += batch.index.tolist()
+print(json.dumps(sorted(seen)))
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdMachine]:
+    data = photos.generate(tmp_path_factory.mktemp("photos"), SAMPLES, classes=3)
+    with SystemdMachine() as made:
+        for name in ("loaderd", "loaderctl"):
+            made.install(build_dir() / "bin" / name, f"/usr/bin/{name}", 0o755)
+        made.install(build_dir() / "lib" / "libloaderd_client.so", "/usr/lib/libloaderd_client.so", 0o644)
+        made.install(ROOT / "client" / "python" / "loaderd", "/usr/lib/python3/dist-packages/loaderd")
+        for name in UNITS:
+            made.install(ROOT / "systemd" / name, f"/usr/lib/systemd/system/{name}")
+            made.install(ROOT / "systemd" / "user" / name, f"/usr/lib/systemd/user/{name}")
+        made.install(ROOT / "systemd" / "sysusers.d" / "loaderd.conf", "/usr/lib/sysusers.d/loaderd.conf")
+        made.install(ROOT / "systemd" / "tmpfiles.d" / "loaderd.conf", "/usr/lib/tmpfiles.d/loaderd.conf")
+        made.install(ROOT / "deploy" / "loaderd.txtpb", "/etc/loaderd/loaderd.txtpb")
+        made.install(data, "/srv/photos")
+        made.write("/usr/local/bin/trainer.py", TRAINER)
+        with open(made.inside("/etc/loaderd/loaderd.txtpb"), "a") as config:
+            config.write('dataset_root: "/srv"\n')
+        made.tool("systemd-sysusers")
+        made.add_user("trainer", "loaderd")
+        made.add_user("stranger")
+        # numpy is wherever this test's interpreter has it.
+        made.boot(binds={sysconfig.get_paths()["purelib"]: "/opt/site-packages"})
+        made.run("systemctl", "start", "loaderd")
+        yield made
+
+
+def read_epoch(machine: SystemdMachine, user: str, path: str = "/srv/photos", check: bool = True):
+    python = f"/usr/bin/python3.{sys.version_info.minor}"
+    env = {"PYTHONPATH": "/opt/site-packages", "LOADERD_LIBRARY": "/usr/lib/libloaderd_client.so"}
+    return machine.run(python, "/usr/local/bin/trainer.py", path, user=user, env=env, check=check)
+
+
+def main_pid(machine: SystemdMachine) -> int:
+    return int(machine.run("systemctl", "show", "--value", "-p", "MainPID", "loaderd").stdout)
+
+
+def test_service_is_active_and_says_what_it_does(machine: SystemdMachine) -> None:
+    shown = machine.run("systemctl", "show", "-p", "ActiveState,StatusText,User,NotifyAccess", "loaderd").stdout
+    assert "ActiveState=active" in shown and "StatusText=serving: " in shown, machine.journal("loaderd")
+    log = machine.journal("loaderd")
+    assert "mode=system" in log
+    assert "socket=/run/loaderd/loaderd.sock (passed) segment_socket=/run/loaderd/loaderd-segment.sock (passed)" in log
+    sockets = machine.run(
+        "stat", "-c", "%U %G %a", "/run/loaderd/loaderd.sock", "/run/loaderd/loaderd-segment.sock"
+    ).stdout
+    assert sockets == "loaderd loaderd 660\nloaderd loaderd 660\n"
+
+
+def test_unit_s_descriptor_limit_is_in_force(machine: SystemdMachine) -> None:
+    limits = machine.run("cat", f"/proc/{main_pid(machine)}/limits").stdout
+    assert re.search(r"Max open files +524288 +524288 ", limits), limits
+    assert "hard 524288" in machine.journal("loaderd")
+
+
+def test_daemon_runs_as_its_own_user_without_capabilities(machine: SystemdMachine) -> None:
+    status = machine.run("cat", f"/proc/{main_pid(machine)}/status").stdout
+    uid = machine.run("id", "-u", "loaderd").stdout.strip()
+    assert re.search(rf"Uid:\s+{uid}\s+{uid}\s+{uid}\s+{uid}\n", status)
+    for line in ("CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert re.search(rf"{line}:\s+0+\n", status), status
+    assert re.search(r"NoNewPrivs:\s+1\n", status) and re.search(r"Seccomp:\s+2\n", status)
+
+
+def test_member_of_the_group_reads_an_epoch_before_and_after_a_restart(machine: SystemdMachine) -> None:
+    assert json.loads(read_epoch(machine, "trainer").stdout) == list(range(SAMPLES))
+    before = main_pid(machine)
+    machine.run("systemctl", "restart", "loaderd")
+    assert main_pid(machine) != before
+    assert json.loads(read_epoch(machine, "trainer").stdout) == list(range(SAMPLES))
+
+
+def test_path_outside_of_the_roots_is_refused_naming_the_field(machine: SystemdMachine) -> None:
+    answer = read_epoch(machine, "trainer", path="/usr/share", check=False)
+    assert answer.returncode != 0
+    assert "dataset_root" in answer.stderr, answer.stderr
+
+
+def test_user_outside_of_the_group_is_told_what_is_missing(machine: SystemdMachine) -> None:
+    answer = read_epoch(machine, "stranger", check=False)
+    assert answer.returncode != 0
+    assert "/run/loaderd/loaderd.sock" in answer.stderr and "ermission" in answer.stderr, answer.stderr
+
+
+def test_reload_reads_the_dataset_definitions(machine: SystemdMachine) -> None:
+    machine.write("/etc/loaderd/datasets.d/photos.txtpb", 'dataset { name: "photos" image_folder: "/srv/photos" }\n')
+    machine.run("systemctl", "reload", "loaderd")
+    assert "dataset definitions read again datasets=1" in machine.journal("loaderd")
+
+
+def test_connection_starts_a_stopped_service(machine: SystemdMachine) -> None:
+    machine.run("systemctl", "stop", "loaderd")
+    assert machine.run("systemctl", "is-active", "loaderd", check=False).stdout == "inactive\n"
+    assert machine.run("systemctl", "show", "--value", "-p", "Result", "loaderd").stdout == "success\n"
+    assert json.loads(read_epoch(machine, "trainer").stdout) == list(range(SAMPLES))
+    assert machine.run("systemctl", "is-active", "loaderd").stdout == "active\n"
+
+
+def test_killed_service_comes_back(machine: SystemdMachine) -> None:
+    before = main_pid(machine)
+    machine.run("systemctl", "kill", "--signal=SIGKILL", "loaderd")
+    assert json.loads(read_epoch(machine, "trainer").stdout) == list(range(SAMPLES))
+    assert main_pid(machine) not in (0, before)
+
+
+def test_watchdog_ends_a_daemon_that_does_not_run_and_starts_another(machine: SystemdMachine) -> None:
+    machine.write(
+        "/etc/systemd/system/loaderd.service.d/watchdog.conf",
+        "[Service]\nWatchdogSec=1\nTimeoutAbortSec=1\nRestartSec=0\n",
+    )
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "loaderd")
+    before = main_pid(machine)
+    time.sleep(3)
+    assert main_pid(machine) == before, "it answers the watchdog"
+    machine.run("systemctl", "kill", "--signal=SIGSTOP", "loaderd")
+    deadline = time.monotonic() + 20
+    while main_pid(machine) in (0, before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "Watchdog timeout" in machine.journal("loaderd")
+    assert json.loads(read_epoch(machine, "trainer").stdout) == list(range(SAMPLES))
+    machine.run("rm", "-r", "/etc/systemd/system/loaderd.service.d")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "loaderd")
+
+
+def test_units_verify_clean(machine: SystemdMachine) -> None:
+    for where in ("system", "user"):
+        answer = machine.run(
+            "systemd-analyze",
+            "verify",
+            f"--{where}",
+            "--man=no",
+            *(f"/usr/lib/systemd/{where}/{name}" for name in UNITS),
+            env={"XDG_RUNTIME_DIR": "/run"},
+            check=False,
+        )
+        ours = [line for line in (answer.stdout + answer.stderr).splitlines() if "loaderd" in line]
+        assert (answer.returncode, ours) == (0, [])
+
+
+def test_exposure_is_at_most_2(machine: SystemdMachine) -> None:
+    answer = machine.run("systemd-analyze", "security", "--no-pager", "loaderd", check=False).stdout
+    overall = float(re.search(r"Overall exposure level for loaderd.service: ([\d.]+)", answer)[1])
+    assert overall <= 2.0, answer
+    print(f"systemd-analyze security loaderd: {overall}")
+
+
+def test_installed_configuration_of_the_daemon_checks_ok(machine: SystemdMachine) -> None:
+    assert machine.run("loaderd", "--config", "/etc/loaderd/loaderd.txtpb", "--check").stdout == "ok\n"
