@@ -33,12 +33,17 @@ class SessionKeeper:
             return session
         if session is not None:
             session.close()
+        return self.open(batch_size)
+
+    def open(self, batch_size: int) -> Session:
+        """A new session."""
         return Session({**self.job, "batch_size": batch_size}, self._socket)
 
     def give_back(self, session: Session) -> None:
         """Keeps a session whose epoch has ended, where none is kept."""
         with self._lock:
             if self._idle is None:
+                session.fresh = False
                 self._idle = session
                 return
         session.close()
@@ -126,8 +131,15 @@ class EpochIterator:
         if batches is not None:
             self._feed = _Feed(iter(batches), keeper.job["prefetch_factor"], capacity)
             capacity = self._feed.capacity
-        self._session: Session | None = keeper.take(capacity or keeper.job["batch_size"])
-        self._start(self._session, 0)
+        capacity = capacity or keeper.job["batch_size"]
+        self._session: Session | None = keeper.take(capacity)
+        try:
+            self._start(self._session, 0)
+        except errors.UnavailableError:
+            if self._session.fresh:
+                raise
+            self._session = keeper.open(capacity)  # the daemon went between two epochs
+            self._start(self._session, 0)
 
     def _start(self, session: Session, first_batch: int) -> None:
         session.start_epoch(self._epoch, first_batch, goes_on=self._feed is None)

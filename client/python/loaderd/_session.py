@@ -201,6 +201,7 @@ class Session:
         self.num_batches = opened.num_batches
         self.slot_count = opened.slot_count
         self.batch_size = int(job.get("batch_size", 1))
+        self.fresh = True  # has begun no epoch but its first
 
     def close(self) -> None:
         """Ends the session; calling it again does nothing."""

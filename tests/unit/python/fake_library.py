@@ -37,6 +37,7 @@ class FakeLibrary:
         self.script: list[int] = []  # codes that the next calls of loaderd_next return first
         self.before_next = lambda: None
         self.open_code = 0
+        self.gone: set[int] = set()  # sessions whose daemon has gone
         self.waits: list[int] = []
         self._sessions: dict[int, _Session] = {}
 
@@ -101,6 +102,8 @@ class FakeLibrary:
         return ctypes.pointer(session.opened)
 
     def loaderd_start_epoch(self, handle, epoch, first_batch, goes_on) -> int:
+        if handle in self.gone:
+            return errors.UNAVAILABLE
         session = self._sessions[handle]
         session.epoch, session.step, session.end, session.batches = epoch, first_batch, None, {}
         self.started.append((epoch, first_batch))

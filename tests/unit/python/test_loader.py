@@ -180,6 +180,18 @@ def test_any_other_error_ends_the_iterator_for_good(library):
     assert library.closed == [1]
 
 
+def test_a_daemon_that_went_between_two_epochs_is_asked_for_a_new_session(library):
+    batches = loader(sampler=[1, 2, 3])
+    list(batches)
+    library.gone.add(1)
+    assert indices(batches) == [[1, 2, 3]]
+    assert library.closed == [1] and len(library.jobs) == 2
+    library.gone.add(2)
+    library.open_code = errors.UNAVAILABLE
+    with pytest.raises(loaderd.UnavailableError):
+        iter(batches)
+
+
 @pytest.mark.parametrize(
     ("code", "error"),
     [
