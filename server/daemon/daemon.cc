@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -43,6 +42,15 @@ Budget::Options BudgetOf(std::string name, uint64_t total, uint64_t per_uid, std
           .per_uid = per_uid,
           .unit = std::move(unit),
           .config_field = std::move(field)};
+}
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
+
+void MaskSignals(int how) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signal : kSignals) ::sigaddset(&set, signal);
+  ::pthread_sigmask(how, &set, nullptr);
 }
 
 class WiredDaemon final : public Daemon {
@@ -100,11 +108,10 @@ class WiredDaemon final : public Daemon {
   }
 
   void Run() override {
-    if (setup_.handle_signals) {
-      ::signal(SIGPIPE, SIG_IGN);
-      for (const int signal : {SIGTERM, SIGINT, SIGHUP}) signals_.add(signal);
-      WaitForSignal();
-    }
+    ::signal(SIGPIPE, SIG_IGN);
+    for (const int signal : kSignals) signals_.add(signal);
+    WaitForSignal();
+    MaskSignals(SIG_UNBLOCK);
     watchdog_.emplace(
         io_, [this] { return engine_->Responds() && server_->AnswersItself(kSelfCallLimit); });
     TellStatus();
@@ -113,12 +120,6 @@ class WiredDaemon final : public Daemon {
     io_.run();
     End();
   }
-
-  void Stop() override {
-    boost::asio::post(io_, [this] { BeginStop("asked to stop"); });
-  }
-
-  const Sizes& sizes() const override { return sizes_; }
 
  private:
   void WaitForSignal() {
@@ -136,8 +137,7 @@ class WiredDaemon final : public Daemon {
   // Only what datasets are named; everything else needs a new process.
   void Reload() {
     notify::Reloading();
-    const StatusOr<Config> config =
-        setup_.reload ? setup_.reload() : StatusOr<Config>(setup_.config);
+    const StatusOr<Config> config = setup_.reload();
     if (config.ok()) {
       catalog_->SetNamed(config->datasets);
       LogInfo(absl::StrCat("dataset definitions read again datasets=", config->datasets.size()));
@@ -160,7 +160,8 @@ class WiredDaemon final : public Daemon {
     if (!setup_.user_mode || setup_.idle_exit_s == 0 || connections_ != 0) return;
     idle_timer_.expires_after(seconds(setup_.idle_exit_s));
     idle_timer_.async_wait([this](const boost::system::error_code& error) {
-      if (error || connections_ != 0) return;
+      // A handler that was already queued when the timer was armed anew comes too early.
+      if (error || connections_ != 0 || idle_timer_.expiry() > Clock::Real().Now()) return;
       // Who comes from here on finds no socket and starts a daemon of its own, in place of meeting
       // one that leaves.
       setup_.listeners->Remove();
@@ -201,13 +202,11 @@ class WiredDaemon final : public Daemon {
     status_timer_.cancel();
     LogInfo(absl::StrCat("stopping reason=\"", reason, "\" sessions=", server_->sessions(),
                          " deadline_s=", setup_.config.stop_deadline_s));
-    if (setup_.leave_at_deadline) {
-      deadline_.emplace(limit, [this] {
-        LogWarning("stop deadline passed with work still under way; leaving without it");
-        setup_.listeners->Remove();
-        ::_exit(EXIT_SUCCESS);
-      });
-    }
+    deadline_.emplace(limit, [this] {
+      LogWarning("stop deadline passed with work still under way; leaving without it");
+      setup_.listeners->Remove();
+      ::_exit(EXIT_SUCCESS);
+    });
     server_->Drain();
     AwaitLastSession(now + std::min(kGrace, limit / 2));
   }
@@ -235,7 +234,7 @@ class WiredDaemon final : public Daemon {
     const bool ended = server_->Shutdown(stop_deadline_ - milliseconds(100));
     if (!ended) LogWarning("gRPC has not ended within the stop deadline");
     setup_.listeners->Remove();
-    if (!ended && setup_.leave_at_deadline) ::_exit(EXIT_SUCCESS);
+    if (!ended) ::_exit(EXIT_SUCCESS);
     server_.reset();
     engine_.reset();
     catalog_.reset();
@@ -267,6 +266,8 @@ class WiredDaemon final : public Daemon {
 };
 
 }  // namespace
+
+void HoldSignals() { MaskSignals(SIG_BLOCK); }
 
 StatusOr<std::unique_ptr<Daemon>> Daemon::Create(Setup setup) {
   ASSIGN_OR_RETURN(const Sizes sizes, ComputeSizes(setup.config, setup.machine));

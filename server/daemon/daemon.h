@@ -13,7 +13,9 @@
 
 namespace loaderd::daemon {
 
-// A whole daemon: budgets, catalog, engine and front, wired and owned.
+// A whole daemon: budgets, catalog, engine and front, wired and owned. One a process: SIGTERM,
+// SIGINT and SIGHUP are its own, SIGPIPE is ignored, and a stop that is stuck at its deadline
+// leaves the process, with 0.
 class Daemon {
  public:
   struct Setup {
@@ -21,23 +23,21 @@ class Daemon {
     MachineFacts machine;
     std::unique_ptr<Listeners> listeners;
     bool user_mode = false;
-    uint32_t idle_exit_s = 0;     // user mode; 0: never
-    bool handle_signals = false;  // SIGTERM, SIGINT, SIGHUP are this daemon's; SIGPIPE is ignored
-    // At the stop deadline with something still stuck: leave the process with 0. Off: wait for it.
-    bool leave_at_deadline = false;
+    uint32_t idle_exit_s = 0;  // user mode; 0: never
     // SIGHUP: reads the configuration again.
     std::function<StatusOr<Config>()> reload;
   };
-  // Serves from when Run() is called; connections wait in the backlog until then.
+  // Connections wait in the backlog until Run().
   static StatusOr<std::unique_ptr<Daemon>> Create(Setup setup);
   virtual ~Daemon() = default;  // after Run() has returned, or was never called
 
   // Until a stop. Once, on the thread that created it.
   virtual void Run() = 0;
-  // As SIGTERM. From any thread, while Run() runs.
-  virtual void Stop() = 0;
-  virtual const Sizes& sizes() const = 0;
 };
+
+// The signals that a Daemon handles wait until its Run(). Before any thread: without it, one that
+// comes between listening and Run() ends the process with its sockets left behind.
+void HoldSignals();
 
 // The program.
 int Main(int argc, char** argv);

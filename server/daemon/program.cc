@@ -59,6 +59,7 @@ Status Detach(Listeners& listeners) {
 }
 
 Status Serve(const CommandLine& command) {
+  HoldSignals();
   // Before anything of ours takes a number.
   ASSIGN_OR_RETURN(std::vector<PassedDescriptor> passed, TakePassedDescriptors());
   ASSIGN_OR_RETURN(const ConfigSource source, SourceOf(command));
@@ -89,8 +90,6 @@ Status Serve(const CommandLine& command) {
   setup.config = std::move(config);
   setup.user_mode = command.user_mode;
   setup.idle_exit_s = command.idle_exit_s;
-  setup.handle_signals = true;
-  setup.leave_at_deadline = true;
   setup.reload = [source] { return LoadConfig(source); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Daemon> daemon, Daemon::Create(std::move(setup)));
   daemon->Run();
