@@ -265,12 +265,7 @@ std::optional<Delivery> BatchQueue::NextDelivery() {
   if (next_ == end) {
     ended_ = true;
     --want_;
-    return Delivery{.start = start_,
-                    .epoch = epoch_,
-                    .epoch_end = true,
-                    .num_batches = next_,
-                    .bad = {},
-                    .error = {}};
+    return Delivery{.start = start_, .epoch = epoch_, .epoch_end = true, .num_batches = next_};
   }
   if (order_.empty()) return std::nullopt;
   const uint32_t slot = order_.front();
@@ -284,8 +279,7 @@ std::optional<Delivery> BatchQueue::NextDelivery() {
 
 Delivery BatchQueue::Deliver(uint32_t slot) {
   Batch& batch = batches_[slot];
-  Delivery delivery{
-      .start = start_, .epoch = batch.epoch, .step = batch.step, .bad = {}, .error = {}};
+  Delivery delivery{.start = start_, .epoch = batch.epoch, .step = batch.step};
   const bool fails = FailsWhole(batch);
   uint32_t lost = 0;
   for (Bad& bad : batch.bad) {

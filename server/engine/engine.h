@@ -25,7 +25,7 @@ namespace loaderd::engine {
 struct Owner {
   uint32_t uid = 0;
   int64_t pid = 0;
-  std::string client;  // free text, printable
+  std::string client = {};  // free text, printable
 };
 
 enum class Handling {
@@ -40,7 +40,7 @@ enum class Handling {
 // planned. When all eight stand-ins fail, the batch fails as by the policy `fail`.
 struct BadSample {
   int64_t index = 0;
-  std::string reason;       // printable, with the sample's name
+  std::string reason = {};  // printable, with the sample's name
   int64_t substitute = -1;  // the index whose data stands in, or -1
 };
 
@@ -53,8 +53,8 @@ struct Delivery {
   uint32_t slot = 0;
   uint32_t count = 0;
   Handling handling = Handling::kNone;
-  std::vector<BadSample> bad;
-  std::string error;
+  std::vector<BadSample> bad = {};
+  std::string error = {};
 };
 
 // A session's front. Calls come from fleet threads or from within the Session's own calls, one at a
@@ -137,7 +137,7 @@ class Engine {
     int reader_threads = 4;
     uint32_t max_reads_in_flight =
         16;  // encoded samples read or waiting to be decoded, over all sessions
-    transform::Limits transform;
+    transform::Limits transform = {};
     // Null: no limit.
     Budget* sessions = nullptr;    // one a session; budgets outlive the engine
     Budget* slot_bytes = nullptr;  // segments

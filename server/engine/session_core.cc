@@ -209,8 +209,7 @@ void SessionCore::LogBad(const Piece& piece, const std::string& fault) {
       return;
     logged_.push_back(piece.index);
   }
-  LogWarning(absl::StrCat("session ", facts_.name, " bad sample index=", piece.index, " reason=\"",
-                          fault, "\""));
+  LogWarning(absl::StrCat("session ", facts_.name, " bad sample index=", piece.index, ": ", fault));
 }
 
 std::unique_ptr<SegmentLease> SessionCore::Close() {
