@@ -132,6 +132,11 @@ class Channel::Impl {
         wire_sent_ = 0;
       }
     }
+    // nghttp2 has told the peer what it did wrong, or the peer takes its leave.
+    if (!broken_ && nghttp2_session_want_read(session_) == 0 &&
+        nghttp2_session_want_write(session_) == 0) {
+      Break(heard_ ? Closed(last_error_) : Stranger());
+    }
   }
 
   void Read() {
@@ -147,10 +152,6 @@ class Channel::Impl {
       const ssize_t taken =
           nghttp2_session_mem_recv(session_, read_buffer_.data(), static_cast<size_t>(size));
       if (taken < 0) return Break(Error(CodeOf(taken), Text(static_cast<int>(taken))));
-      if (nghttp2_session_want_read(session_) == 0) {
-        Write();  // nghttp2's word to the peer on what it did wrong
-        return Break(heard_ ? Closed(last_error_) : Stranger());
-      }
       if (static_cast<size_t>(size) < read_buffer_.size()) return;
     }
   }
