@@ -125,7 +125,8 @@ void PrintDescriptors(const v1::ListDescriptorsResponse& descriptors) {
   Table table({"KIND", ">OPEN", "SESSION", "DETAIL"});
   uint64_t sum = 0;
   for (const v1::DescriptorGroup& g : descriptors.group()) {
-    sum += g.open();
+    // What a session holds is a part of what is open by kind.
+    if (g.session().empty()) sum += g.open();
     table.Add({ForTerminal(g.kind()), FormatCount(g.open()),
                g.session().empty() ? "-" : ForTerminal(g.session()), ForTerminal(g.detail())});
   }

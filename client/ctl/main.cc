@@ -9,6 +9,7 @@
 #include "client/ctl/cat_command.h"
 #include "client/ctl/config_command.h"
 #include "client/ctl/result.h"
+#include "loaderd/version.h"
 
 namespace loaderd::ctl {
 namespace {
