@@ -16,7 +16,7 @@
 namespace loaderd::dataset {
 namespace {
 
-constexpr std::chrono::milliseconds kProgressEvery{200};
+constexpr std::chrono::milliseconds kProgressEvery{100};
 constexpr size_t kMaxNamesTold = 20;
 
 using Lease = std::shared_ptr<const Dataset>;

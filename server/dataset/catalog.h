@@ -23,9 +23,9 @@ class Catalog {
  public:
   struct Options {
     bool restrict_to_roots = false;  // the system daemon: only paths under `roots`, links resolved
-    std::vector<std::string> roots;  // absolute
-    std::string roots_field = "dataset_root";                // named in the refusal
-    std::vector<std::pair<std::string, std::string>> named;  // name -> image folder
+    std::vector<std::string> roots = {};                          // absolute
+    std::string roots_field = "dataset_root";                     // named in the refusal
+    std::vector<std::pair<std::string, std::string>> named = {};  // name -> image folder
     uint64_t max_sample_bytes = 256ull << 20;
     int index_threads = 2;
     int idle_kept = 8;
