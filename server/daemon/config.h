@@ -45,8 +45,8 @@ struct Config {
 
 struct ConfigSource {
   bool user_mode = false;
-  std::string file;    // empty: defaults (user mode only)
-  std::string socket;  // --socket: in place of listen.socket
+  std::string file{};    // empty: defaults (user mode only)
+  std::string socket{};  // --socket: in place of listen.socket
   std::string default_socket{kSystemSocket};
 };
 

@@ -91,6 +91,7 @@ class WiredDaemon final : public Daemon {
     options.engine = engine_.get();
     options.catalog = &*catalog_;
     options.descriptors = &descriptors_;
+    options.max_connections = sizes_.max_connections;
     options.budgets = {&descriptors_, &slot_bytes_, &session_count_};
     options.user_mode = setup_.user_mode;
     options.facts = {.version = LOADERD_VERSION,

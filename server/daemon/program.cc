@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
@@ -19,15 +21,26 @@ namespace {
 constexpr int kFailure = 1;
 
 // A starter may have closed 0, 1 or 2; then a socket would get that number, and the log's lines
-// with it.
-bool FillStandardStreams() {
-  int fd;
-  do {
-    fd = ::open("/dev/null", O_RDWR);  // without close-on-exec, as standard streams are
-  } while (fd >= 0 && fd <= STDERR_FILENO);
-  if (fd < 0) return false;
-  ::close(fd);
-  return true;
+// with it. What a library opened there while it was loaded is close-on-exec, which no standard
+// stream is: this process then starts anew with all three open.
+bool FillStandardStreams(char** argv) {
+  bool anew = false;
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    const int flags = ::fcntl(stream, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
+    anew = anew || flags >= 0;
+    const int null = ::open("/dev/null", O_RDWR);  // the lowest free number
+    if (null < 0) return false;
+    if (null != stream) {
+      if (::dup2(null, stream) < 0) return false;
+      ::close(null);
+    }
+  }
+  if (!anew) return true;
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (!error) ::execv(program.c_str(), argv);
+  return false;
 }
 
 std::string Environment(const char* name) {
@@ -106,7 +119,7 @@ Status Check(const CommandLine& command) {
 }  // namespace
 
 int Main(int argc, char** argv) {
-  if (!FillStandardStreams()) return kFailure;
+  if (!FillStandardStreams(argv)) return kFailure;
   const ParsedCommandLine parsed = ParseCommandLine(argc, argv);
   if (parsed.exit_code) return *parsed.exit_code;
   const Status status = parsed.command.check ? Check(parsed.command) : Serve(parsed.command);

@@ -25,11 +25,12 @@ StatusOr<Peer> PeerOf(int fd) {
 }  // namespace
 
 Acceptor::Acceptor(boost::asio::io_context& io, UniqueFd listener, Budget& budget,
-                   uint64_t descriptors_each, Accepted accepted)
+                   uint64_t descriptors_each, std::function<bool()> full, Accepted accepted)
     : listener_(io, listener.release()),
       pause_(io),
       budget_(budget),
       descriptors_each_(descriptors_each),
+      full_(std::move(full)),
       accepted_(std::move(accepted)) {}
 
 void Acceptor::Stop() {
@@ -66,6 +67,7 @@ void Acceptor::Pause(const char* why) {
 
 void Acceptor::AcceptAll() {
   while (listener_.is_open()) {
+    if (full_()) return Pause("as many as limits.max_connections allows are open");
     StatusOr<Grant> grant = budget_.Take(kNobodyYet, descriptors_each_);
     if (!grant.ok()) return Pause("no descriptors left in the budget (LimitNOFILE)");
     UniqueFd fd(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

@@ -26,8 +26,9 @@ class Acceptor {
   // `accepted` gets each connection: non-blocking, close-on-exec, with the Grant for
   // `descriptors_each`.
   using Accepted = std::function<void(UniqueFd fd, Peer peer, Grant grant)>;
+  // While `full` says so, nobody is accepted.
   Acceptor(boost::asio::io_context& io, UniqueFd listener, Budget& budget,
-           uint64_t descriptors_each, Accepted accepted);
+           uint64_t descriptors_each, std::function<bool()> full, Accepted accepted);
 
   void Start() { Wait(); }
   // No connection is accepted any more; the listener is closed.
@@ -44,6 +45,7 @@ class Acceptor {
   boost::asio::steady_timer pause_;
   Budget& budget_;
   const uint64_t descriptors_each_;
+  const std::function<bool()> full_;
   const Accepted accepted_;
   bool paused_ = false;
   bool told_ = false;  // the pause has been logged

@@ -26,8 +26,9 @@ class AdminService final : public v1::Admin::CallbackService {
                                       const v1::GetStatusRequest*,
                                       v1::GetStatusResponse* response) override {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    // The server's call to itself has no connection.
-    const bool itself = absl::StartsWith(context->peer(), "inproc");
+    // The server's call to itself has no connection: its peer is "unknown" to gRPC 1.51. A client's
+    // is always "fd:N".
+    const bool itself = !absl::StartsWith(context->peer(), "fd:");
     const StatusOr<Peer> peer = itself ? Peer{.uid = front_.own_uid} : Admitted(*context);
     if (peer.ok()) FillStatus(*response);
     reactor->Finish(ToGrpc(peer.status()));

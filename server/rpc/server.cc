@@ -58,15 +58,22 @@ class GrpcServer final : public Server {
                .own_uid = geteuid()},
         loader_(MakeLoaderService(front_)),
         admin_(MakeAdminService(front_, options_)),
-        acceptor_(*options_.io, std::move(options_.listener), *options_.descriptors,
-                  kDescriptorsPerConnection,
-                  [this](UniqueFd fd, Peer peer, Grant grant) {
-                    Connected(std::move(fd), peer, std::move(grant));
-                  }),
-        segment_acceptor_(*options_.io, std::move(options_.segment_listener), *options_.descriptors,
-                          kDescriptorsPerVisitor, [this](UniqueFd fd, Peer peer, Grant grant) {
-                            door_.Serve(std::move(fd), peer, std::move(grant));
-                          }) {}
+        acceptor_(
+            *options_.io, std::move(options_.listener), *options_.descriptors,
+            kDescriptorsPerConnection,
+            [this] {
+              return options_.max_connections != 0 &&
+                     connections_.size() >= options_.max_connections;
+            },
+            [this](UniqueFd fd, Peer peer, Grant grant) {
+              Connected(std::move(fd), peer, std::move(grant));
+            }),
+        segment_acceptor_(
+            *options_.io, std::move(options_.segment_listener), *options_.descriptors,
+            kDescriptorsPerVisitor, [] { return false; },
+            [this](UniqueFd fd, Peer peer, Grant grant) {
+              door_.Serve(std::move(fd), peer, std::move(grant));
+            }) {}
 
   Status Begin() {
     gpr_set_log_function(&LogOfGrpc);

@@ -46,6 +46,7 @@ class Server {
     engine::Engine* engine = nullptr;
     dataset::Catalog* catalog = nullptr;
     Budget* descriptors = nullptr;       // two a connection; accept pauses without
+    uint32_t max_connections = 0;        // accept pauses there too; 0: as many as descriptors allow
     std::vector<const Budget*> budgets;  // shown by status
     bool user_mode = false;              // refuse every uid but our own
     Facts facts;

@@ -72,7 +72,9 @@ def test_ten_instances_started_at_once_leave_exactly_one() -> None:
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "fifo", "live", "foreign"])
 def test_what_stands_at_the_path_is_named_and_left_alone(tmp_path: pathlib.Path, kind: str) -> None:
-    path = tmp_path / "loaderd.sock"
+    folder = tmp_path / "place"
+    folder.mkdir()
+    path = folder / "loaderd.sock"
     live = socket.socket(socket.AF_UNIX)
     if kind == "file":
         path.write_text("precious")
@@ -104,7 +106,7 @@ def test_what_stands_at_the_path_is_named_and_left_alone(tmp_path: pathlib.Path,
     assert found in message and str(path) in message and "left untouched" in message
     after = os.lstat(path)
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
-    assert os.listdir(tmp_path) == ["loaderd.sock"]
+    assert os.listdir(folder) == ["loaderd.sock"]
     live.close()
 
 

@@ -47,7 +47,9 @@ class ListenersTest : public testing::Test {
     const sockaddr_un address = Address(path);
     EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0)
         << path;
-    if (listening) EXPECT_EQ(::listen(fd.get(), 5), 0);
+    if (listening) {
+      EXPECT_EQ(::listen(fd.get(), 5), 0);
+    }
     return fd;
   }
   static bool Connects(const std::string& path) {
@@ -225,7 +227,9 @@ TEST_F(ListenersTest, UnexpectedPassedDescriptorsAreNamed) {
   EXPECT_THAT(Refusal(Passed(Bound(folder_ + "/deaf", SOCK_STREAM, false))),
               HasSubstr("does not listen"));
   UniqueFd tcp(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (tcp.ok()) EXPECT_THAT(Refusal(Passed(std::move(tcp))), HasSubstr("is no Unix socket"));
+  if (tcp.ok()) {
+    EXPECT_THAT(Refusal(Passed(std::move(tcp))), HasSubstr("is no Unix socket"));
+  }
   std::vector<PassedDescriptor> twice = Passed(Bound(folder_ + "/one"));
   twice.push_back({Bound(folder_ + "/two"), "unknown"});
   EXPECT_THAT(Refusal(std::move(twice)), HasSubstr("two is the second gRPC socket"));
