@@ -31,7 +31,7 @@ EPOCHS = 2
 BATCH_SIZE = 64
 
 
-def train(folder: str, socket: str, seed: int) -> None:
+def train(folder: str, socket: str, seed: int, daemon_pid: int) -> None:
     """One trainer process; prints its account as JSON."""
     import numpy as np
 
@@ -66,7 +66,7 @@ def train(folder: str, socket: str, seed: int) -> None:
             assert images.shape[1:] == (3, 224, 224) and images.dtype == np.float32 and len(labels) == len(images)
             if not first_batch_s:
                 first_batch_s = time.monotonic() - started
-                daemon = processes.cost(processes.listener_pid(socket))
+                daemon = processes.cost(daemon_pid)
             seen.append(batch.index)
             peak = processes.Cost(*map(max, peak, processes.cost()))
         indices = np.concatenate(seen)
@@ -84,9 +84,10 @@ def train(folder: str, socket: str, seed: int) -> None:
     print(json.dumps(account))
 
 
-def run_trainers(folder: pathlib.Path, socket: str) -> list[dict]:
+def run_trainers(folder: pathlib.Path, socket: str, daemon_pid: int) -> list[dict]:
     """Runs all trainers at once; their accounts. RuntimeError with the output of one that failed."""
-    command = [sys.executable, str(SUPPORT / "demo.py"), "--data", str(folder), "--trainer", socket, "--seed"]
+    command = [sys.executable, str(SUPPORT / "demo.py"), "--data", str(folder), "--trainer", socket]
+    command += ["--daemon-pid", str(daemon_pid), "--seed"]
     running = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(TRAINERS)]
     accounts = []
     try:
@@ -145,7 +146,7 @@ def demo(data: str | None) -> int:
             f"{TRAINERS} trainers, {EPOCHS} epochs each, of {folder}: RandomResizedCrop(224), flip, ToTensor, Normalize"
         )
         try:
-            accounts = run_trainers(folder, daemon.socket)
+            accounts = run_trainers(folder, daemon.socket, daemon.pid)
         except RuntimeError as error:
             print(f"{error}\nthe daemon's log:\n{daemon.log()}", file=sys.stderr)
             return 1
@@ -158,10 +159,11 @@ def main() -> int:
     parser.add_argument("--data", metavar="DIR", help="a folder of yours with a folder of images for each class")
     parser.add_argument("--trainer", metavar="SOCKET", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--daemon-pid", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made goes
     if args.trainer:
-        train(args.data, args.trainer, args.seed)
+        train(args.data, args.trainer, args.seed, args.daemon_pid)
         return 0
     if args.data and not os.path.isdir(args.data):
         parser.error(f"--data {args.data}: no such folder")

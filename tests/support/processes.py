@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import struct
 from typing import NamedTuple
 
 
@@ -30,9 +28,15 @@ def cost(pid: int | str = "self") -> Cost:
     return Cost(descriptors, len(os.listdir(f"/proc/{pid}/task")), len(children(pid)))
 
 
-def listener_pid(path: str) -> int:
-    """The process that listens on a Unix socket, by the kernel's word."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.connect(path)
-        pid, _, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return pid
+def user_daemon(runtime_dir: str | os.PathLike) -> int | None:
+    """The loaderd that has this XDG_RUNTIME_DIR. (The peer of its socket would be the process that it was forked from.)"""
+    wanted = b"XDG_RUNTIME_DIR=" + os.fsencode(runtime_dir)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink(f"/proc/{pid}/exe").endswith("/loaderd"):
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if wanted in file.read().split(b"\0"):
+                        return int(pid)
+        except OSError:
+            continue
+    return None

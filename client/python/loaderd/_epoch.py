@@ -61,17 +61,17 @@ class _Feed:
 
     def __init__(self, batches: Iterator[Sequence[int]], prefetch: int, capacity: int | None) -> None:
         self._batches = batches
-        self._drawn: deque[list[int]] = deque()
+        self._pending: deque[list[int]] = deque()  # drawn and not yet delivered
+        self._sent = 0  # so many of them, from the first on
+        self._first = 0  # step of the first
         self._exhausted = False
         self._ended = False
-        self._sent = 0
-        self.delivered = 0
-        self._ahead = 2 * prefetch + 3
+        self._most_ahead = self._ahead = 2 * prefetch + 3
         self._draw()
-        self.capacity = capacity or max(map(len, self._drawn), default=1)
+        self.capacity = capacity or max(map(len, self._pending), default=1)
 
     def _draw(self) -> None:
-        while not self._exhausted and self._sent + len(self._drawn) - self.delivered < self._ahead:
+        while not self._exhausted and len(self._pending) < self._ahead:
             try:
                 batch = [operator.index(index) for index in next(self._batches)]
             except StopIteration:
@@ -79,27 +79,35 @@ class _Feed:
                 return
             if not batch:
                 raise ValueError("batch_sampler gave a batch without an index; leave empty batches out")
-            self._drawn.append(batch)
+            self._pending.append(batch)
+
+    def delivered(self) -> None:
+        """The first batch that was sent has come."""
+        self._pending.popleft()
+        self._sent -= 1
+        self._first += 1
 
     def attach(self, session: Session) -> None:
-        """The session from now on; nothing is on its way to it yet."""
-        self._ahead = min(self._ahead, max(1, _MAX_INDICES_AHEAD // session.batch_size))
+        """The session from now on, which begins at the next batch to be delivered; what was sent is to be sent again."""
         self.capacity = session.batch_size
-        self._sent = self.delivered
+        self._ahead = min(self._most_ahead, max(1, _MAX_INDICES_AHEAD // session.batch_size))
+        self._sent = 0
+        self._ended = False
 
     def outgrown(self) -> bool:
         """Whether the next batch is larger than the session's slots, and all before it are delivered. Raises capacity."""
-        if self._drawn and self._sent == self.delivered and len(self._drawn[0]) > self.capacity:
-            self.capacity = max(map(len, self._drawn))
+        if self._pending and self._sent == 0 and len(self._pending[0]) > self.capacity:
+            self.capacity = max(map(len, self._pending))
             return True
         return False
 
     def top_up(self, session: Session) -> None:
         self._draw()
-        while self._drawn and len(self._drawn[0]) <= self.capacity and self._sent - self.delivered < self._ahead:
-            session.send_indices(self._sent, [_within(i, session.num_samples) for i in self._drawn.popleft()])
+        while self._sent < len(self._pending) and len(self._pending[self._sent]) <= self.capacity:
+            indices = [_within(index, session.num_samples) for index in self._pending[self._sent]]
+            session.send_indices(self._first + self._sent, indices)
             self._sent += 1
-        if self._exhausted and not self._drawn and not self._ended:
+        if self._exhausted and self._sent == len(self._pending) and not self._ended:
             session.end_indices()
             self._ended = True
 
@@ -131,21 +139,27 @@ class EpochIterator:
         if batches is not None:
             self._feed = _Feed(iter(batches), keeper.job["prefetch_factor"], capacity)
             capacity = self._feed.capacity
-        capacity = capacity or keeper.job["batch_size"]
-        self._session: Session | None = keeper.take(capacity)
+        self._step = 0  # of the next batch
+        self._session: Session | None = keeper.take(capacity or keeper.job["batch_size"])
         try:
-            self._start(self._session, 0)
+            self._start(self._session)
         except errors.UnavailableError:
-            if self._session.fresh:
-                raise
-            self._session = keeper.open(capacity)  # the daemon went between two epochs
-            self._start(self._session, 0)
+            self._replace_if_stale(self._session)
 
-    def _start(self, session: Session, first_batch: int) -> None:
-        session.start_epoch(self._epoch, first_batch, goes_on=self._feed is None)
+    def _start(self, session: Session) -> None:
+        session.start_epoch(self._epoch, self._step, goes_on=self._feed is None)
         if self._feed is not None:
             self._feed.attach(session)
             self._feed.top_up(session)
+
+    def _replace_if_stale(self, session: Session) -> Session:
+        """In an except clause: a new session where a kept one's daemon went between two epochs; else raises again."""
+        if session.fresh or self._step:
+            raise  # noqa: PLE0704 (the caller's exception)
+        session.close()
+        self._session = self._keeper.open(session.batch_size)
+        self._start(self._session)
+        return self._session
 
     def bfloat16_fields(self) -> list[bool]:
         """For each field of a batch, whether it is bfloat16 (which numpy lacks)."""
@@ -182,16 +196,27 @@ class EpochIterator:
             if feed.outgrown():
                 session.close()
                 self._session = session = self._keeper.take(feed.capacity)
-                self._start(session, feed.delivered)
+                self._start(session)
         try:
-            batch = session.next(self._timeout)
+            batch = self._receive(session)
         except errors.BadSampleError:
-            if feed is not None:
-                feed.delivered += 1
+            self._delivered()
             raise
-        if feed is not None and batch is not None:
-            feed.delivered += 1
+        if batch is not None:
+            self._delivered()
         return batch
+
+    def _receive(self, session: Session) -> Batch | None:
+        try:
+            return session.next(self._timeout)
+        except errors.UnavailableError:
+            session = self._replace_if_stale(session)
+        return session.next(self._timeout)
+
+    def _delivered(self) -> None:
+        self._step += 1
+        if self._feed is not None:
+            self._feed.delivered()
 
     def __getstate__(self):
         raise TypeError("an iterator of a loader cannot be pickled; pickle the loader")

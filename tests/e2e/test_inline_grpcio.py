@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service without our client: stock grpcio, with stubs generated here, reads by inline delivery."""
+
+import importlib
+import queue
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT, files_of
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
+protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
+
+import loaderd  # noqa: E402
+import loaderd.transforms as T  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory):
+    """Modules job_pb2, loader_pb2, loader_pb2_grpc, in a package path of their own."""
+    out = tmp_path_factory.mktemp("stubs")
+    protos = [str(path) for path in (ROOT / "proto" / "loaderd" / "v1").glob("*.proto")]
+    arguments = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={out}", f"--grpc_python_out={out}", *protos]
+    assert protoc.main(arguments) == 0
+    # The generated modules import one another as loaderd.v1.…, which the client's package has no part of.
+    package = [str(out / "loaderd")]
+    loaderd.__path__ += package
+    try:
+        yield {
+            name: importlib.import_module(f"loaderd.v1.{name}") for name in ("job_pb2", "loader_pb2", "loader_pb2_grpc")
+        }
+    finally:
+        for part in package:
+            loaderd.__path__.remove(part)
+        for name in [name for name in sys.modules if name.startswith("loaderd.v1")]:
+            del sys.modules[name]
+
+
+class Call:
+    """One Session call: requests by put(), responses by next()."""
+
+    def __init__(self, stubs, channel):
+        self._requests = queue.Queue()
+        stub = stubs["loader_pb2_grpc"].LoaderStub(channel)
+        self.responses = stub.Session(iter(self._requests.get, None), timeout=60)
+
+    def put(self, request):
+        self._requests.put(request)
+
+    def next(self):
+        return next(self.responses)
+
+    def end(self):
+        self._requests.put(None)
+
+
+@pytest.fixture
+def call(stubs, daemon):
+    with grpc.insecure_channel(f"unix:{daemon.socket}") as channel:
+        call = Call(stubs, channel)
+        yield call
+        call.end()
+
+
+def open_inline(stubs, call, folder, transform, batch_size):
+    pb = stubs["loader_pb2"]
+    spec = stubs["job_pb2"].JobSpec(batch_size=batch_size, transform=transform)
+    spec.dataset.image_folder.path = str(folder)
+    call.put(pb.SessionRequest(open=pb.Open(spec=spec, delivery=pb.DELIVERY_WAY_INLINE)))
+    while (response := call.next()).WhichOneof("response") == "indexing":
+        pass
+    return response.opened
+
+
+def read_epoch(stubs, call, opened, epoch=0):
+    """Yields (BatchRef, fields by name)."""
+    pb = stubs["loader_pb2"]
+    call.put(pb.SessionRequest(start_epoch=pb.StartEpoch(epoch=epoch, start=epoch + 1)))
+    call.put(pb.SessionRequest(want=pb.Want(count=2)))
+    while True:
+        response = call.next()
+        kind = response.WhichOneof("response")
+        if kind == "epoch_end":
+            return
+        ref = response.batch
+        assert kind == "batch" and ref.handling == pb.HANDLING_INLINE
+        data = bytearray()
+        while len(data) < ref.inline_bytes:
+            chunk = call.next().chunk.data
+            assert 0 < len(chunk) <= 1 << 20
+            data += chunk
+        assert len(data) == ref.inline_bytes
+        fields = {}
+        for field in opened.field:
+            shape = (ref.count, *field.shape[1:])
+            fields[field.name] = np.ndarray(shape, field.dtype, data, field.offset, tuple(field.stride_bytes))
+        yield ref, fields
+        call.put(pb.SessionRequest(want=pb.Want(count=1)))
+
+
+def test_stock_grpc_reads_two_epochs_with_the_pixels_that_the_client_gets(stubs, photos, daemon, call):
+    job = stubs["job_pb2"]
+    opened = open_inline(stubs, call, photos, [job.TransformStep(center_crop=job.CenterCrop(size=[48]))], 7)
+    assert opened.num_samples == 60 and opened.num_batches == 9 and not opened.segment_token
+    expected = loaderd.DataLoader(loaderd.ImageFolder(photos), 7, transform=T.CenterCrop(48), socket=daemon.socket)
+    for epoch in range(2):
+        got = list(read_epoch(stubs, call, opened, epoch))
+        assert [ref.step for ref, _ in got] == list(range(9))
+        for (ref, fields), batch in zip(got, expected, strict=True):
+            assert ref.epoch == epoch and ref.count == len(batch.index)
+            assert np.array_equal(fields["images"], batch.images)
+            assert np.array_equal(fields["labels"], batch.labels)
+            assert np.array_equal(fields["index"], batch.index)
+
+
+def test_batches_larger_than_a_message_come_in_pieces(stubs, photos, call):
+    job = stubs["job_pb2"]
+    opened = open_inline(stubs, call, photos, [job.TransformStep(resize=job.Resize(size=[512, 512]))], 16)
+    sizes = [ref.inline_bytes for ref, _ in read_epoch(stubs, call, opened)]
+    assert len(sizes) == 4 and sizes[0] > 12 << 20
+
+
+def test_a_job_that_cannot_be_ends_the_call_with_the_fields_path(stubs, photos, call):
+    job = stubs["job_pb2"]
+    with pytest.raises(grpc.RpcError) as caught:
+        open_inline(stubs, call, photos, [job.TransformStep(center_crop=job.CenterCrop(size=[0]))], 7)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "transform[0].center_crop.size" in caught.value.details()
+
+
+def test_describe_tells_every_class(stubs, photos, daemon):
+    pb = stubs["loader_pb2"]
+    request = pb.DescribeRequest()
+    request.dataset.image_folder.path = str(photos)
+    with grpc.insecure_channel(f"unix:{daemon.socket}") as channel:
+        answers = list(stubs["loader_pb2_grpc"].LoaderStub(channel).Describe(request, timeout=30))
+    assert answers[0].num_samples == len(files_of(photos)) == 60
+    assert [name for answer in answers for name in answer.class_name] == ["class_00", "class_01", "class_02"]
