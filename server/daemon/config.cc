@@ -144,6 +144,9 @@ class Checker {
       config_.stop_deadline_s =
           InRange(reader, {{"stop_deadline_s", -1}}, message.stop_deadline_s(), 1u, 3600u);
     }
+    if (!config::v1::LogLevel_IsValid(message.log_level())) {
+      reader.Error({{"log_level", -1}}, absl::StrCat(message.log_level(), " is no log level"));
+    }
     switch (message.log_level()) {
       case config::v1::LOG_LEVEL_DEBUG: config_.log_level = LogLevel::kDebug; break;
       case config::v1::LOG_LEVEL_WARNING: config_.log_level = LogLevel::kWarning; break;

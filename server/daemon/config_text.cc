@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/base/status.h"
@@ -43,6 +44,13 @@ class Scanner {
     std::vector<std::string> path = enclosing_;
     if (!name_.empty()) path.push_back(name_);
     return absl::StrJoin(path, ".");
+  }
+
+  // Where the last token before `offset` begins.
+  size_t TokenBefore(size_t offset) {
+    size_t begin = 0;
+    while (Next() && begin_ < offset) begin = begin_;
+    return begin;
   }
 
   // Where the scalar field at `offset` begins and ends; nothing when there is none.
@@ -137,8 +145,14 @@ class Collector : public google::protobuf::io::ErrorCollector {
 
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
-    fatal_ = OffsetOf(text_, std::max(line, 0), std::max(column, 0));
-    Add(line, *fatal_, message);
+    size_t offset = OffsetOf(text_, std::max(line, 0), std::max(column, 0));
+    // This one is found only when the parser stands behind the value already.
+    if (absl::StartsWith(message, "Unknown enumeration value")) {
+      offset = Scanner(text_).TokenBefore(offset);
+      line = static_cast<int>(std::count(text_.begin(), text_.begin() + offset, '\n'));
+    }
+    fatal_ = offset;
+    Add(line, offset, message);
   }
   // With unknown fields allowed, each is only a warning, and parsing goes on.
   void AddWarning(int line, google::protobuf::io::ColumnNumber column,

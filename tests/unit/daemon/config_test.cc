@@ -137,6 +137,11 @@ TEST_F(ConfigTest, AllErrorsAreToldAtOnceWithFileLineAndField) {
           HasSubstr("loaderd.txtpb:12: log_level: Unknown enumeration value")));
 }
 
+TEST_F(ConfigTest, NumberThatIsNoLogLevelIsAnError) {
+  EXPECT_THAT(Errors("\nlog_level: 9"),
+              ElementsAre(HasSubstr("loaderd.txtpb:2: log_level: 9 is no log level")));
+}
+
 TEST_F(ConfigTest, FieldGivenTwiceIsAnError) {
   EXPECT_THAT(Errors("stop_deadline_s: 3\nstop_deadline_s: 4\n"),
               ElementsAre(HasSubstr("loaderd.txtpb:2: stop_deadline_s: Non-repeated field")));
