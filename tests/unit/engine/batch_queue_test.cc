@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules alone, with no thread: each step is made by hand.
+#include "server/engine/batch_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace loaderd::engine {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A queue over n samples in sequential order.
+class Queue {
+ public:
+  Queue(uint64_t n, uint32_t batch_size, uint32_t slots,
+        BadSamplePolicy policy = BadSamplePolicy::kFail)
+      : n_(n), batch_size_(batch_size), queue(Rules(n, batch_size, slots, policy)) {}
+
+  // The next piece, made possible by a plan where it lacks one.
+  std::optional<Piece> Take() {
+    for (;;) {
+      if (auto piece = queue.TakePiece()) return piece;
+      const auto missing = queue.MissingPlan();
+      if (!missing) return std::nullopt;
+      ++plans_made;
+      queue.SetPlan(*missing, std::make_unique<plan::EpochPlan>(plan::Order{}, n_, batch_size_,
+                                                                false, *missing));
+    }
+  }
+  std::vector<Piece> TakeAll() {
+    std::vector<Piece> pieces;
+    while (auto piece = Take()) pieces.push_back(*piece);
+    return pieces;
+  }
+  BatchQueue::After End(const Piece& piece, std::string fault = "") {
+    return queue.EndPiece(piece, std::move(fault));
+  }
+  SessionFacts facts() const {
+    SessionFacts facts;
+    queue.Tell(facts);
+    return facts;
+  }
+
+  const uint64_t n_;
+  const uint32_t batch_size_;
+  BatchQueue queue;
+  int plans_made = 0;
+
+ private:
+  static BatchQueue::Rules Rules(uint64_t n, uint32_t batch_size, uint32_t slots,
+                                 BadSamplePolicy policy) {
+    BatchQueue::Rules rules;
+    rules.num_samples = n;
+    rules.num_batches = (n + batch_size - 1) / batch_size;
+    rules.batch_size = batch_size;
+    rules.slots = slots;
+    rules.policy = policy;
+    return rules;
+  }
+};
+
+TEST(BatchQueueTest, NothingIsPlannedBeforeStart) {
+  Queue q(8, 2, 2);
+  EXPECT_FALSE(q.Take().has_value());
+  EXPECT_EQ(q.plans_made, 0);
+}
+
+TEST(BatchQueueTest, PiecesComeInBatchAndSampleOrderUntilTheSlotsAreTaken) {
+  Queue q(8, 2, 2);
+  ASSERT_TRUE(q.queue.Start(0, 1, 1, false).ok());
+  const auto pieces = q.TakeAll();
+  ASSERT_EQ(pieces.size(), 4u);
+  for (uint64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(pieces[i].index, i + 2);
+    EXPECT_EQ(pieces[i].row, i % 2);
+    EXPECT_EQ(pieces[i].step, 1 + i / 2);
+  }
+}
+
+TEST(BatchQueueTest, ABatchThatIsReadyWaitsForTheOneBeforeIt) {
+  Queue q(4, 2, 2);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  ASSERT_TRUE(q.queue.Want(3).ok());
+  const auto pieces = q.TakeAll();
+  q.End(pieces[3]);
+  q.End(pieces[2]);
+  q.End(pieces[1]);
+  EXPECT_FALSE(q.queue.NextDelivery().has_value());
+  q.End(pieces[0]);
+  EXPECT_EQ(q.queue.NextDelivery()->step, 0u);
+  EXPECT_EQ(q.queue.NextDelivery()->step, 1u);
+  EXPECT_TRUE(q.queue.NextDelivery()->epoch_end);
+  EXPECT_FALSE(q.queue.NextDelivery().has_value());
+}
+
+TEST(BatchQueueTest, TheSlotOfADroppedBatchIsFreeOnlyAfterItsLastPiece) {
+  Queue q(8, 2, 1);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  const Piece first = *q.Take();
+  const Piece second = *q.Take();
+  ASSERT_TRUE(q.queue.Start(0, 2, 2, false).ok());
+  EXPECT_FALSE(q.queue.Wanted(first));
+  EXPECT_FALSE(q.Take().has_value());
+  EXPECT_EQ(q.End(first, "torn"), BatchQueue::After::kNothing);
+  EXPECT_FALSE(q.Take().has_value());
+  EXPECT_EQ(q.End(second), BatchQueue::After::kWork);
+  EXPECT_EQ(q.Take()->index, 4u);
+}
+
+TEST(BatchQueueTest, RowsOfADroppedBatchThatNobodyTookAreNeverRead) {
+  Queue q(8, 4, 1);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  q.End(*q.Take());
+  ASSERT_TRUE(q.queue.Start(0, 1, 2, false).ok());
+  const auto pieces = q.TakeAll();
+  ASSERT_EQ(pieces.size(), 4u);
+  EXPECT_EQ(pieces[0].index, 4u);
+}
+
+TEST(BatchQueueTest, OneEpochAheadIsPlannedAndNoMore) {
+  Queue q(2, 2, 5);
+  ASSERT_TRUE(q.queue.Start(7, 0, 1, true).ok());
+  const auto pieces = q.TakeAll();
+  ASSERT_EQ(pieces.size(), 4u);
+  EXPECT_EQ(pieces[1].epoch, 7u);
+  EXPECT_EQ(pieces[2].epoch, 8u);
+  EXPECT_EQ(q.facts().slots_free, 3u);
+  ASSERT_TRUE(q.queue.Start(8, 0, 2, true).ok());
+  EXPECT_TRUE(q.queue.Wanted(pieces[2]));
+  EXPECT_FALSE(q.queue.Wanted(pieces[0]));
+  EXPECT_EQ(q.Take()->epoch, 9u);
+}
+
+TEST(BatchQueueTest, TheEpochAheadIsDroppedWhenItWillNotBeAskedFor) {
+  Queue q(4, 2, 5);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, true).ok());
+  const auto pieces = q.TakeAll();
+  ASSERT_EQ(pieces.size(), 8u);
+  ASSERT_TRUE(q.queue.Start(0, 1, 2, false).ok());
+  EXPECT_FALSE(q.queue.Wanted(pieces[0]));
+  EXPECT_TRUE(q.queue.Wanted(pieces[2]));
+  EXPECT_FALSE(q.queue.Wanted(pieces[4]));
+  EXPECT_FALSE(q.queue.Wanted(pieces[6]));
+  EXPECT_FALSE(q.Take().has_value());
+}
+
+TEST(BatchQueueTest, PlansOfTwoEpochsAreKept) {
+  Queue q(2, 2, 5);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, true).ok());
+  q.TakeAll();
+  EXPECT_EQ(q.plans_made, 2);
+  ASSERT_TRUE(q.queue.Start(1, 0, 2, true).ok());
+  q.TakeAll();
+  EXPECT_EQ(q.plans_made, 3);
+  ASSERT_TRUE(q.queue.Start(2, 0, 3, false).ok());
+  q.TakeAll();
+  EXPECT_EQ(q.plans_made, 3);
+}
+
+TEST(BatchQueueTest, RemovalHoldsTheSlotAndComesBeforeDelivery) {
+  Queue q(3, 3, 1, BadSamplePolicy::kSkip);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  ASSERT_TRUE(q.queue.Want(1).ok());
+  const auto pieces = q.TakeAll();
+  q.End(pieces[2], "c");
+  q.End(pieces[1]);
+  EXPECT_EQ(q.End(pieces[0], "a"), BatchQueue::After::kRemove);
+  EXPECT_THAT(q.queue.LostRows(0), ElementsAre(0, 2));
+  EXPECT_EQ(q.queue.PlannedRows(0), 3u);
+  EXPECT_EQ(q.queue.in_flight(), 1u);
+  EXPECT_FALSE(q.queue.NextDelivery().has_value());
+  q.queue.EndRemove(0);
+  EXPECT_EQ(q.queue.NextDelivery()->count, 1u);
+  EXPECT_EQ(q.queue.in_flight(), 0u);
+}
+
+TEST(BatchQueueTest, ABatchDroppedDuringRemovalFreesItsSlotAfterIt) {
+  Queue q(4, 2, 1, BadSamplePolicy::kSkip);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  const auto pieces = q.TakeAll();
+  q.End(pieces[1], "b");
+  ASSERT_EQ(q.End(pieces[0]), BatchQueue::After::kRemove);
+  ASSERT_TRUE(q.queue.Start(0, 1, 2, false).ok());
+  EXPECT_FALSE(q.Take().has_value());
+  EXPECT_EQ(q.queue.EndRemove(0), BatchQueue::After::kWork);
+  EXPECT_EQ(q.Take()->index, 2u);
+}
+
+TEST(BatchQueueTest, StandInsAreTakenFirst) {
+  Queue q(8, 2, 4, BadSamplePolicy::kSubstitute);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  const Piece bad = *q.Take();
+  EXPECT_EQ(q.End(bad, "torn"), BatchQueue::After::kWork);
+  const Piece stand_in = *q.Take();
+  EXPECT_EQ(stand_in.row, bad.row);
+  EXPECT_EQ(stand_in.planned, bad.index);
+  EXPECT_EQ(stand_in.attempt, 0);
+  EXPECT_EQ(stand_in.index, plan::Substitute(8, 0, bad.index, 0));
+}
+
+TEST(BatchQueueTest, AfterCloseNothingIsTakenOrDelivered) {
+  Queue q(4, 2, 2);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  const auto pieces = q.TakeAll();
+  q.End(pieces[0]);
+  q.End(pieces[1]);
+  q.queue.Close();
+  ASSERT_TRUE(q.queue.Want(1).ok());
+  EXPECT_FALSE(q.queue.NextDelivery().has_value());
+  EXPECT_FALSE(q.Take().has_value());
+  EXPECT_EQ(q.queue.in_flight(), 2u);
+  q.End(pieces[2]);
+  q.End(pieces[3]);
+  EXPECT_EQ(q.queue.in_flight(), 0u);
+}
+
+}  // namespace
+}  // namespace loaderd::engine
