@@ -6,10 +6,9 @@ target_compile_options(loaderd_options INTERFACE
   -Wall -Wextra -Werror -fstack-protector-strong -fstack-clash-protection
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 # GCC's -Wmaybe-uninitialized and -Wrestrict report inside std::variant and std::string of its own library when sanitizers are on.
-target_compile_options(loaderd_options INTERFACE
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${LOADERD_SANITIZE}>>:-Wno-maybe-uninitialized>
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+target_compile_options(loaderd_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(LOADERD_SANITIZE)
+  target_compile_options(loaderd_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_compile_options(loaderd_options INTERFACE -fsanitize=${LOADERD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(loaderd_options INTERFACE -fsanitize=${LOADERD_SANITIZE})
 else()

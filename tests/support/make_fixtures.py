@@ -27,9 +27,10 @@ FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
-# (height, width); the sources are 61x83, 200x3, 3x200, 17x31 and 1x1, so each goes up, down and both in both orders of the passes.
-SIZES = [(7, 5), (61, 20), (20, 83), (9, 100), (100, 9), (130, 170), (1, 1), (2, 83), (61, 2), (224, 224)]
-RESIZED = ["colour_444.jpg", "grey.jpg", "tall.jpg", "wide.jpg", "odd.jpg", "one_pixel.jpg"]
+# (height, width); the sources are 61x83, 200x3, 3x200, 17x31 and 1x1, so each goes up, down and both in both orders of the passes. The
+# large one, 300x400, in the last two sizes shows that Hamming's constants are floats in Pillow: few pixels do.
+SIZES = [(7, 5), (61, 20), (20, 83), (9, 100), (100, 9), (130, 170), (1, 1), (2, 83), (61, 2), (224, 224), (100, 150), (140, 301)]
+RESIZED = ["large.jpg", "colour_444.jpg", "grey.jpg", "tall.jpg", "wide.jpg", "odd.jpg", "one_pixel.jpg"]
 
 
 def sha(data: bytes) -> str:
@@ -89,6 +90,7 @@ def files() -> dict[str, bytes]:
         "restart.jpg": jpeg(colour, restart_marker_rows=1),
         "odd.jpg": jpeg(picture(17, 31)),
         "one_pixel.jpg": jpeg(picture(1, 1)),
+        "large.jpg": jpeg(picture(300, 400), quality=50),
         "tall.jpg": jpeg(picture(200, 3)),
         "wide.jpg": jpeg(picture(3, 200)),
         "cmyk.jpg": jpeg(colour.convert("CMYK")),

@@ -23,7 +23,7 @@ constexpr std::array<std::pair<const char*, Filter>, 6> kFilters = {
 
 class ResampleTest : public ::testing::TestWithParam<Reference> {};
 
-// Six files, two modes, six filters, ten sizes; made by Pillow itself
+// Seven files, two modes, six filters, twelve sizes; made by Pillow itself
 // (tests/support/make_fixtures.py).
 TEST_P(ResampleTest, EqualsPillowInAllFiltersUpAndDown) {
   const bool is_old = GetParam() == Reference::kPillow12;
@@ -56,7 +56,7 @@ TEST_P(ResampleTest, EqualsPillowInAllFiltersUpAndDown) {
       }
     }
   }
-  EXPECT_EQ(compared, 6 * 2 * 6 * 10);
+  EXPECT_EQ(compared, 7 * 2 * 6 * 12);
 }
 
 INSTANTIATE_TEST_SUITE_P(References, ResampleTest,
