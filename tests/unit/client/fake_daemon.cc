@@ -51,6 +51,7 @@ FakeDaemon::FakeDaemon(const std::string& socket, Options options)
   const int64_t size = options_.segment_size >= 0 ? options_.segment_size
                                                   : static_cast<int64_t>(opened.segment_bytes);
   EXPECT_EQ(::ftruncate(segment_, size), 0);
+  memory_size_ = static_cast<size_t>(size);
   if (size > 0) {
     memory_ = static_cast<uint8_t*>(::mmap(nullptr, static_cast<size_t>(size),
                                            PROT_READ | PROT_WRITE, MAP_SHARED, segment_, 0));
@@ -71,7 +72,7 @@ FakeDaemon::~FakeDaemon() {
   segment_thread_.join();
   ::close(segment_listener_);
   ::unlink(SegmentSocketPath(socket_).c_str());
-  if (memory_ != nullptr) ::munmap(memory_, options_.opened.segment_bytes);
+  if (memory_ != nullptr) ::munmap(memory_, memory_size_);
   ::close(segment_);
 }
 
@@ -120,33 +121,31 @@ void FakeDaemon::Note(const said::Request& request) {
 
 void FakeDaemon::Serve(PeerConnection& peer) {
   ++live_;
-  uint64_t start = 0;
-  uint64_t epoch = 0;
-  uint64_t step = 0;
+  Place place;
   while (const std::optional<std::string> message = peer.Request()) {
     const said::Request request = said::Understand(*message);
     Note(request);
     if (request.kind == said::kOpen) {
       if (options_.on_open && options_.on_open(peer, request)) break;
-      inline_ = request.delivery == 2;
-      free_slots_.clear();
+      place.inline_delivery = request.delivery == 2;
+      place.free_slots.clear();
       for (uint32_t slot = 0; slot < options_.opened.slot_count; ++slot)
-        free_slots_.push_back(slot);
+        place.free_slots.push_back(slot);
       said::OpenedSpec opened = options_.opened;
-      if (inline_) opened.token.clear();
+      if (place.inline_delivery) opened.token.clear();
       peer.Reply(said::Opened(opened));
     } else if (request.kind == said::kStartEpoch) {
-      start = request.start;
-      epoch = request.epoch;
-      step = request.first_batch;
+      place.start = request.start;
+      place.epoch = request.epoch;
+      place.step = request.first_batch;
     } else if (request.kind == said::kRelease) {
-      free_slots_.insert(free_slots_.end(), request.slots.begin(), request.slots.end());
+      place.free_slots.insert(place.free_slots.end(), request.slots.begin(), request.slots.end());
     } else if (request.kind == said::kWant) {
       if (options_.hold_batches) peer.Serve([this] { return let_go_.load(); });
-      if (!options_.deliver || !options_.deliver(*this, peer, start, step)) {
-        DeliverNext(peer, start, epoch, step);
+      if (!options_.deliver || !options_.deliver(*this, peer, place.start, place.step)) {
+        DeliverNext(peer, place);
       }
-      ++step;
+      ++place.step;
     }
   }
   peer.WaitForEnd();
@@ -154,11 +153,14 @@ void FakeDaemon::Serve(PeerConnection& peer) {
   changed_.notify_all();
 }
 
-void FakeDaemon::DeliverNext(PeerConnection& peer, uint64_t start, uint64_t epoch, uint64_t step) {
+void FakeDaemon::DeliverNext(PeerConnection& peer, Place& place) {
+  const uint64_t start = place.start;
+  const uint64_t epoch = place.epoch;
+  const uint64_t step = place.step;
   const auto byte = static_cast<char>(step + 1);
   if (step >= options_.opened.num_batches) {
     peer.Reply(said::EpochEnd(start, epoch));
-  } else if (inline_) {
+  } else if (place.inline_delivery) {
     const uint64_t size = options_.opened.slot_bytes;
     peer.Reply(said::Batch({.start = start,
                             .epoch = epoch,
@@ -169,15 +171,15 @@ void FakeDaemon::DeliverNext(PeerConnection& peer, uint64_t start, uint64_t epoc
       peer.Reply(said::Chunk(std::string(std::min<uint64_t>(1000, size - at), byte)));
     }
   } else {
-    ASSERT_FALSE(free_slots_.empty()) << "a batch was asked for with every slot held";
-    const uint32_t number = free_slots_.front();
-    free_slots_.erase(free_slots_.begin());
+    ASSERT_FALSE(place.free_slots.empty()) << "a batch was asked for with every slot held";
+    const uint32_t number = place.free_slots.front();
+    place.free_slots.erase(place.free_slots.begin());
     std::memset(slot(number), byte, options_.opened.slot_bytes);
     peer.Reply(said::Batch({.start = start,
                             .epoch = epoch,
                             .step = step,
                             .slot = number,
-                            .handling = free_slots_.empty() ? said::kCopy : said::kLend}));
+                            .handling = place.free_slots.empty() ? said::kCopy : said::kLend}));
   }
 }
 

@@ -17,9 +17,9 @@
 
 namespace loaderd::client {
 
-// A daemon of one session at a time: real sockets, a real sealed memfd, slots that are lent and
-// taken back by the rules. Byte i of batch k is k + 1 everywhere. Tests change what it does by its
-// options, and read what it was told.
+// A daemon whose sessions share one segment: real sockets, a real sealed memfd, slots that are lent
+// and taken back by the rules. Byte i of batch k is k + 1 everywhere. Tests change what it does by
+// its options, and read what it was told.
 class FakeDaemon {
  public:
   using Deliver = std::function<bool(FakeDaemon&, PeerConnection&, uint64_t start, uint64_t step)>;
@@ -53,8 +53,16 @@ class FakeDaemon {
   int connections() const { return peer_->connections(); }
 
  private:
+  // Where one session stands.
+  struct Place {
+    bool inline_delivery = false;
+    uint64_t start = 0;
+    uint64_t epoch = 0;
+    uint64_t step = 0;
+    std::vector<uint32_t> free_slots = {};
+  };
   void Serve(PeerConnection& peer);
-  void DeliverNext(PeerConnection& peer, uint64_t start, uint64_t epoch, uint64_t step);
+  void DeliverNext(PeerConnection& peer, Place& place);
   void ServeSegments();
   void Note(const said::Request& request);
   bool Within(std::chrono::milliseconds time, const std::function<bool()>& holds);
@@ -63,12 +71,11 @@ class FakeDaemon {
   const Options options_;
   int segment_ = -1;
   uint8_t* memory_ = nullptr;
+  size_t memory_size_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> heard_;  // under mutex_, as is last_open_
   said::Request last_open_;
-  std::vector<uint32_t> free_slots_;  // of the peer's thread
-  bool inline_ = false;
   std::atomic<bool> let_go_{false};
   std::atomic<bool> stop_{false};
   std::atomic<int> live_{0};
