@@ -75,11 +75,12 @@ class SystemdMachine:
         target.chmod(mode)
 
     def install(self, source: str | os.PathLike[str], path: str, mode: int = 0o644) -> None:
-        """Copies a file or a folder in."""
+        """Copies a file in, or a folder, readable by all."""
         target = self.inside(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if pathlib.Path(source).is_dir():
             shutil.copytree(source, target, dirs_exist_ok=True)
+            subprocess.run(["chmod", "-R", "a+rX", str(target)], check=True)
         else:
             shutil.copyfile(source, target)
             target.chmod(mode)
