@@ -32,6 +32,17 @@ UniqueFd ListenOn(const std::string& path) {
   return fd;
 }
 
+std::unique_ptr<engine::Engine> MakeEngine(Budget& sessions, Budget& slot_bytes,
+                                           Budget& descriptors) {
+  engine::Engine::Options options;
+  options.fleet_threads = 2;
+  options.reader_threads = 4;
+  options.sessions = &sessions;
+  options.slot_bytes = &slot_bytes;
+  options.descriptors = &descriptors;
+  return engine::Engine::Create(options);
+}
+
 }  // namespace
 
 TemporaryFolder::TemporaryFolder() {
@@ -42,7 +53,7 @@ TemporaryFolder::TemporaryFolder() {
 TemporaryFolder::~TemporaryFolder() { std::filesystem::remove_all(path_); }
 
 void MakeImageFolder(const std::string& path, int classes, int each) {
-  const std::string jpeg = LOADERD_SOURCE_DIR "/tests/support/fixtures/ycc_420.jpg";
+  const std::string jpeg = LOADERD_SOURCE_DIR "/tests/support/fixtures/colour_420.jpg";
   for (int c = 0; c < classes; ++c) {
     const std::string folder = path + "/c" + std::to_string(c);
     std::filesystem::create_directories(folder);
@@ -91,11 +102,7 @@ TestDaemon::TestDaemon(Options options)
                     .unit = "",
                     .config_field = "LimitNOFILE"}),
       catalog_(std::make_unique<dataset::Catalog>(dataset::Catalog::Options())),
-      engine_(engine::Engine::Create({.fleet_threads = 2,
-                                      .reader_threads = 4,
-                                      .sessions = &sessions_,
-                                      .slot_bytes = &slot_bytes_,
-                                      .descriptors = &descriptors_})),
+      engine_(MakeEngine(sessions_, slot_bytes_, descriptors_)),
       loop_(std::make_unique<Loop>()) {
   loop_->thread = std::thread([this] { loop_->io.run(); });
   rpc::Server::Options server;
@@ -108,7 +115,9 @@ TestDaemon::TestDaemon(Options options)
   server.budgets = {&sessions_, &slot_bytes_, &descriptors_};
   server.on_drain = [] {};
   server.silence_limit = options.silence_limit;
-  server.facts = {.version = "test", .socket = socket_, .segment_socket = segment_socket_};
+  server.facts.version = "test";
+  server.facts.socket = socket_;
+  server.facts.segment_socket = segment_socket_;
   server_ = loop_->Do([&] { return rpc::Server::Start(std::move(server)); }).value();
 }
 
