@@ -273,6 +273,12 @@ def test_ranks_share_an_epoch(loader):
     assert sorted(uneven) == [8, 8, 8, 9, 9, 9, 9]
 
 
+def test_the_dataset_of_a_loader_asks_the_loaders_daemon(loader, runtime_dir):
+    batches = loader()
+    assert len(batches.dataset) == 60 and batches.dataset.classes == ["class_00", "class_01", "class_02"]
+    assert not (runtime_dir / "loaderd").exists()  # none was started besides
+
+
 def test_len_agrees_with_what_comes(loader):
     for arguments in ({}, {"batch_size": 7}, {"batch_size": 7, "drop_last": True}, {"rank": 1, "world_size": 4}):
         batches = loader(**arguments)

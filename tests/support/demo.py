@@ -141,6 +141,8 @@ def demo(data: str | None) -> int:
             started = time.monotonic()
             photos.generate(folder, 2000)
             print(f"made 2,000 photo-like JPEGs in {time.monotonic() - started:.1f} s")
+        # Whatever looks for a user's daemon looks in a place that goes with the demo.
+        os.environ["XDG_RUNTIME_DIR"] = stack.enter_context(tempfile.TemporaryDirectory(prefix="loaderd-demo-"))
         daemon = stack.enter_context(Daemon())
         print(
             f"{TRAINERS} trainers, {EPOCHS} epochs each, of {folder}: RandomResizedCrop(224), flip, ToTensor, Normalize"

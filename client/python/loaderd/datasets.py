@@ -17,15 +17,21 @@ class Dataset:
 
     def __init__(self) -> None:
         self._description: _session.Description | None = None
+        self._socket: Any = None
+
+    def use_socket(self, socket: Any) -> None:
+        """The daemon to ask from now on, where none was named before; a DataLoader with socket= calls this."""
+        if self._socket is None:
+            self._socket = socket
 
     def to_json(self) -> dict[str, Any]:
         """This dataset as a loaderd.v1.DatasetSpec in JSON form."""
         raise NotImplementedError
 
     def describe(self, socket: str | None = None) -> _session.Description:
-        """What the daemon found, kept after the first call."""
+        """What the daemon found, kept after the first call. socket: as in DataLoader; None: the one that a loader used."""
         if self._description is None:
-            self._description = _session.describe(self.to_json(), socket)
+            self._description = _session.describe(self.to_json(), self._socket if socket is None else socket)
         return self._description
 
     @property

@@ -139,6 +139,7 @@ class DataLoader:
             shard=shard,
         )
         self._socket = socket
+        dataset.use_socket(socket)
         self._epochs = EpochCounter()
         self._keeper = SessionKeeper(
             _job.job(

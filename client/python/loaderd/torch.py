@@ -108,6 +108,7 @@ class DataLoader:
             reference = _torchvision.reference() if self._native is not dataset else "pillow13"
         self._explicit = bool(shuffle) or sampler is not None or batch_sampler is not None
         self._socket = socket
+        self._native.use_socket(socket)
         self._seed = seed if seed is None else _job.whole("seed", seed, 0, 2**64 - 1)
         self._epochs = EpochCounter()
         self._keeper: SessionKeeper | None = None
