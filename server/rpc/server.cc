@@ -28,6 +28,8 @@
 namespace loaderd::rpc {
 namespace {
 
+constexpr std::chrono::milliseconds kFarewell(500);
+constexpr std::chrono::milliseconds kFarewellStep(5);
 constexpr int kOpenerThreads = 4;
 constexpr int kCallsPerConnection = 16;    // HTTP/2 streams at once
 constexpr int kMaxRequestBytes = 4 << 20;  // gRPC's own default, said
@@ -102,6 +104,14 @@ class GrpcServer final : public Server {
     const auto left = std::max(deadline - std::chrono::steady_clock::now(),
                                std::chrono::steady_clock::duration::zero());
     itself_.reset();
+    // A trainer that computes does not read, and so would not answer gRPC's goodbye: once its calls
+    // have had the time to say why they end, its connection is ended from here.
+    const auto told =
+        std::chrono::steady_clock::now() + std::min<std::chrono::nanoseconds>(left / 4, kFarewell);
+    while (calls_.size() != 0 && std::chrono::steady_clock::now() < told) {
+      std::this_thread::sleep_for(kFarewellStep);
+    }
+    connections_.EndAll();
     // gRPC cancels what still runs at its deadline and then waits for it without a limit: a call
     // that is stuck in storage would hold us for ever, so it waits on a thread of its own.
     std::promise<void> ended;
@@ -117,7 +127,6 @@ class GrpcServer final : public Server {
     } else {
       waiter.detach();  // the caller leaves the process
     }
-    connections_.EndAll();
     return in_time;
   }
 
