@@ -10,11 +10,12 @@ import signal
 import subprocess
 import time
 
-import daemon as daemon_support
 import numpy as np
 import pytest
 from conftest import files_of, wait_until
 from PIL import Image
+
+import daemon as daemon_support
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="acts as a second user, which only root can")
