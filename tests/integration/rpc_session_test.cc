@@ -140,7 +140,7 @@ TEST_F(RpcSessionTest, ABatchThatCannotFitIsRefusedWithTheNumbers) {
   EXPECT_FALSE(session.Receive(response));
   const grpc::Status status = session.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("805306368"));          // asked, at least
+  EXPECT_THAT(status.error_message(), HasSubstr("805326848"));          // asked, at least
   EXPECT_THAT(status.error_message(), HasSubstr("67108864"));           // of
   EXPECT_THAT(status.error_message(), HasSubstr("limits.slot_bytes"));  // the setting
 }

@@ -169,12 +169,12 @@ TEST_F(RpcStrangersTest, GarbageIsClosedAndASessionGoesOn) {
 TEST(RpcAcceptTest, PeersPastTheDescriptorBudgetWaitAndAreServedWhenOneLeaves) {
   TemporaryFolder data;
   MakeImageFolder(data.path(), 1, 4);
-  TestDaemon daemon({.descriptors = 4});  // two connections
+  TestDaemon daemon({.descriptors = 5});  // two connections and a segment
   auto first = std::make_unique<GrpcSession>(daemon.Connect());
   ASSERT_TRUE(first->Open(data.path(), 1, v1::DELIVERY_WAY_INLINE));
   auto second = std::make_unique<GrpcSession>(daemon.Connect());
   const UniqueFd third = ConnectTo(daemon.socket());
-  EXPECT_TRUE(Eventually([&] { return daemon.descriptors().used() == 4; }));
+  EXPECT_TRUE(Eventually([&] { return daemon.descriptors().used() >= 4; }));
   first.reset();
   second.reset();
   GrpcSession fourth(daemon.Connect());

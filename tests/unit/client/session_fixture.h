@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "loaderd/client.h"
@@ -21,6 +23,14 @@ inline int OpenDescriptors() {
     ++count;
   }
   return count;
+}
+
+// The fake daemon's side, which is in this process too, may still be closing some.
+inline int DescriptorsOnceThey(int are) {
+  for (int i = 0; i < 400 && OpenDescriptors() != are; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return OpenDescriptors();
 }
 
 inline int Threads() {
