@@ -48,7 +48,8 @@ class Recipe {
 
   // `out` is exactly one sample of shape() and dtype(); on an error its content is undefined. A
   // data fault is kDataLoss with the reason (the caller adds the name). Allocates nothing once
-  // `scratch` has grown.
+  // `scratch` has grown (libjpeg's own working memory apart); buffers over 96 MiB are given back
+  // after each sample.
   Status Apply(std::span<const uint8_t> encoded, const SampleKey& key, Scratch& scratch,
                std::span<uint8_t> out) const;
 

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <limits>
 #include <new>
 #include <thread>
 
@@ -23,6 +22,13 @@ std::atomic<size_t> allocations = 0;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void* operator new[](size_t size) { return operator new(size); }
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(size);
+}
+[[gnu::noinline]] void* operator new[](size_t size, const std::nothrow_t& nothrow) noexcept {
+  return operator new(size, nothrow);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
