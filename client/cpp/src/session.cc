@@ -176,6 +176,19 @@ Status Session::Next(int64_t timeout_ms, const loaderd_batch** batch) {
   }
 }
 
+// A daemon that stops in good order says so in words that do not name it.
+Status Session::WhyItEnded() const {
+  const Status& outcome = channel_->outcome();
+  const std::string name = Printable(channel_->socket());
+  if (outcome.ok() || outcome.code == LOADERD_UNAVAILABLE) {
+    if (outcome.text.find(name) != std::string::npos) return outcome;
+    return Error(LOADERD_UNAVAILABLE, "the daemon at " + name + " ended the session" +
+                                          (outcome.text.empty() ? "" : " (" + outcome.text + ")") +
+                                          ": it was stopped; start it again and open again");
+  }
+  return outcome;
+}
+
 // What the replies that are here come to for the caller of Next; nothing when more must come.
 std::optional<Status> Session::Advance(const loaderd_batch** batch) {
   if (state_ == State::kEnded) return Error(LOADERD_END_OF_EPOCH, "the epoch has ended");
@@ -187,9 +200,7 @@ std::optional<Status> Session::Advance(const loaderd_batch** batch) {
     const std::optional<std::string> message = channel_->Take();
     if (!message.has_value()) {
       if (!channel_->ended()) return std::nullopt;
-      if (!channel_->outcome().ok()) return Fail(channel_->outcome());
-      return Fail(Error(LOADERD_UNAVAILABLE, "the daemon at " + Printable(channel_->socket()) +
-                                                 " ended the session; open again"));
+      return Fail(WhyItEnded());
     }
     Reply reply;
     if (!Decode(*message, &reply)) return BrokenRule("a reply is no valid message");

@@ -72,6 +72,7 @@ class Session : public loaderd_session {
   std::unique_ptr<Batch> MakeBatch();
   void DropPending();
   Status Fail(Status status);
+  Status WhyItEnded() const;
   Status BrokenRule(const std::string& what);
   Status Usable();
   Status QueueIndices(uint64_t batch, std::span<const int64_t> indices, bool end);
