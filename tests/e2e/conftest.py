@@ -12,6 +12,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -72,6 +73,14 @@ def wait_until(holds, timeout=5.0):
         time.sleep(0.01)
     assert value, f"not so within {timeout} s"
     return value
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that other users may enter; pytest's own is closed to them."""
+    with tempfile.TemporaryDirectory(prefix="loaderd-test-") as folder:
+        os.chmod(folder, 0o755)
+        yield folder
 
 
 @pytest.fixture

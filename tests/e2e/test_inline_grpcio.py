@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The service without our client: stock grpcio, with stubs generated here, reads by inline delivery."""
 
+import contextlib
 import importlib
+import os
 import queue
+import socket
 import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, files_of
+from conftest import ROOT, files_of, run_python
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
 protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
 
+import daemon as daemon_support  # noqa: E402
 import loaderd  # noqa: E402
 import loaderd.transforms as T  # noqa: E402
 
@@ -137,3 +141,44 @@ def test_describe_tells_every_class(stubs, photos, daemon):
         answers = list(stubs["loader_pb2_grpc"].LoaderStub(channel).Describe(request, timeout=30))
     assert answers[0].num_samples == len(files_of(photos)) == 60
     assert [name for answer in answers for name in answer.class_name] == ["class_00", "class_01", "class_02"]
+
+
+ASK = """
+import json, socket, sys
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+peer.sendall(bytes.fromhex(sys.argv[2]))
+answer, descriptors, _, _ = socket.recv_fds(peer, 4096, 4)
+print(json.dumps([answer[:1].hex(), answer[1:].decode(), len(descriptors)]))
+"""
+
+
+def test_a_segment_token_is_worth_nothing_to_another_process_or_user(stubs, photos, open_folder):
+    pb, job = stubs["loader_pb2"], stubs["job_pb2"]
+    config = f'listen {{ socket: "{open_folder}/loaderd.sock" mode: 0666 }}\ndataset_root: "{photos}"'
+    with daemon_support.Daemon(system=True, config=config, folder=open_folder) as running:
+        with grpc.insecure_channel(f"unix:{running.socket}") as channel:
+            call = Call(stubs, channel)
+            spec = job.JobSpec(batch_size=4, transform=[job.TransformStep(center_crop=job.CenterCrop(size=[48]))])
+            spec.dataset.image_folder.path = str(photos)
+            call.put(pb.SessionRequest(open=pb.Open(spec=spec)))
+            while (response := call.next()).WhichOneof("response") == "indexing":
+                pass
+            token = response.opened.segment_token
+            assert len(token) == 16
+            strangers = [()]
+            if os.geteuid() == 0:
+                strangers.append(("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
+            for prefix in strangers:
+                code, why, descriptors = run_python(ASK, f"{open_folder}/loaderd-segment.sock", token.hex(), prefix=prefix)
+                assert (code, descriptors) == ("01", 0) and "belongs to another process" in why
+            # The owner's own request is served all the same, once.
+            for code, descriptors in (("00", 1), ("01", 0)):
+                with contextlib.closing(socket.socket(socket.AF_UNIX)) as peer:
+                    peer.connect(f"{open_folder}/loaderd-segment.sock")
+                    peer.sendall(token)
+                    answer, handed, _, _ = socket.recv_fds(peer, 4096, 4)
+                    assert (answer[:1].hex(), len(handed)) == (code, descriptors)
+                    for descriptor in handed:
+                        os.close(descriptor)
+            call.end()
