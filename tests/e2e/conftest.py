@@ -38,7 +38,7 @@ def runtime_dir(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    monkeypatch.setenv("LOADERD_SYSTEM_SOCKET", str(folder / "no-system-daemon.sock"))
+    monkeypatch.setenv("LOADERD_SYSTEM_SOCKET", str(folder / "none.sock"))
     monkeypatch.setenv("PYTHONPATH", f"{CLIENT}:{SUPPORT}")
     monkeypatch.delenv("LOADERD_SOCKET", raising=False)
     yield folder
