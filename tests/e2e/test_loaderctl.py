@@ -174,7 +174,7 @@ def test_socket_without_a_right_to_it_is_an_error_with_the_cure(tmp_path):
 def test_no_daemon_is_exit_code_3_and_starts_none(runtime_dir):
     result = ctl("status")
     assert result.returncode == 3 and result.stdout == ""
-    assert str(runtime_dir / "no-system-daemon.sock") in result.stderr
+    assert str(runtime_dir / "none.sock") in result.stderr
     assert str(runtime_dir / "loaderd" / "loaderd.sock") in result.stderr
     assert "start one" in result.stderr and "--socket" in result.stderr
     assert not (runtime_dir / "loaderd").exists()
