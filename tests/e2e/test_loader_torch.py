@@ -8,6 +8,8 @@ from conftest import files_of
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
+import real_torchvision  # noqa: E402
+
 import loaderd  # noqa: E402
 import loaderd.torch  # noqa: E402
 import loaderd.transforms as T  # noqa: E402
@@ -101,6 +103,7 @@ def test_tensors_can_be_changed_in_place_and_held(photos, daemon):
 
 def test_torchvisions_own_dataset_and_transforms_give_torchvisions_batches(photos, user_daemon):
     try:
+        real_torchvision.load()
         from torchvision import datasets, transforms
     except (ImportError, RuntimeError) as error:
         pytest.skip(f"torchvision cannot be imported: {error}")

@@ -70,7 +70,7 @@ def test_garbage_on_both_sockets_is_closed_and_a_reader_goes_on(photos):
 def test_a_user_daemon_refuses_every_other_user_by_name(open_folder, photos):
     path = f"{open_folder}/loaderd.sock"
     config = "listen { mode: 0666 }"
-    with daemon_support.Daemon(config=config, folder=open_folder) as running:
+    with daemon_support.Daemon(config=config, folder=open_folder):
         code = """
 import sys, loaderd, json
 loader = loaderd.DataLoader(loaderd.ImageFolder(sys.argv[1]), transform=loaderd.transforms.CenterCrop(8), socket=sys.argv[2])
