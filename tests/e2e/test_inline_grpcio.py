@@ -156,29 +156,31 @@ print(json.dumps([answer[:1].hex(), answer[1:].decode(), len(descriptors)]))
 def test_a_segment_token_is_worth_nothing_to_another_process_or_user(stubs, photos, open_folder):
     pb, job = stubs["loader_pb2"], stubs["job_pb2"]
     config = f'listen {{ socket: "{open_folder}/loaderd.sock" mode: 0666 }}\ndataset_root: "{photos}"'
-    with daemon_support.Daemon(system=True, config=config, folder=open_folder) as running:
-        with grpc.insecure_channel(f"unix:{running.socket}") as channel:
-            call = Call(stubs, channel)
-            spec = job.JobSpec(batch_size=4, transform=[job.TransformStep(center_crop=job.CenterCrop(size=[48]))])
-            spec.dataset.image_folder.path = str(photos)
-            call.put(pb.SessionRequest(open=pb.Open(spec=spec)))
-            while (response := call.next()).WhichOneof("response") == "indexing":
-                pass
-            token = response.opened.segment_token
-            assert len(token) == 16
-            strangers = [()]
-            if os.geteuid() == 0:
-                strangers.append(("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
-            for prefix in strangers:
-                code, why, descriptors = run_python(ASK, f"{open_folder}/loaderd-segment.sock", token.hex(), prefix=prefix)
-                assert (code, descriptors) == ("01", 0) and "belongs to another process" in why
-            # The owner's own request is served all the same, once.
-            for code, descriptors in (("00", 1), ("01", 0)):
-                with contextlib.closing(socket.socket(socket.AF_UNIX)) as peer:
-                    peer.connect(f"{open_folder}/loaderd-segment.sock")
-                    peer.sendall(token)
-                    answer, handed, _, _ = socket.recv_fds(peer, 4096, 4)
-                    assert (answer[:1].hex(), len(handed)) == (code, descriptors)
-                    for descriptor in handed:
-                        os.close(descriptor)
-            call.end()
+    with (
+        daemon_support.Daemon(system=True, config=config, folder=open_folder) as running,
+        grpc.insecure_channel(f"unix:{running.socket}") as channel,
+    ):
+        call = Call(stubs, channel)
+        spec = job.JobSpec(batch_size=4, transform=[job.TransformStep(center_crop=job.CenterCrop(size=[48]))])
+        spec.dataset.image_folder.path = str(photos)
+        call.put(pb.SessionRequest(open=pb.Open(spec=spec)))
+        while (response := call.next()).WhichOneof("response") == "indexing":
+            pass
+        token = response.opened.segment_token
+        assert len(token) == 16
+        strangers = [()]
+        if os.geteuid() == 0:
+            strangers.append(("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
+        for prefix in strangers:
+            code, why, descriptors = run_python(ASK, f"{open_folder}/loaderd-segment.sock", token.hex(), prefix=prefix)
+            assert (code, descriptors) == ("01", 0) and "belongs to another process" in why
+        # The owner's own request is served all the same, once.
+        for code, descriptors in (("00", 1), ("01", 0)):
+            with contextlib.closing(socket.socket(socket.AF_UNIX)) as peer:
+                peer.connect(f"{open_folder}/loaderd-segment.sock")
+                peer.sendall(token)
+                answer, handed, _, _ = socket.recv_fds(peer, 4096, 4)
+                assert (answer[:1].hex(), len(handed)) == (code, descriptors)
+                for descriptor in handed:
+                    os.close(descriptor)
+        call.end()
