@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -21,6 +22,8 @@ std::string_view DTypeName(DType dtype);  // numpy's name, or "bfloat16"
 enum class ImageMode { kRgb, kL };
 enum class Filter { kNearest, kBox, kBilinear, kHamming, kBicubic, kLanczos };
 enum class Reference { kPillow13, kPillow12 };
+// Of an image folder's entries whose names begin with a dot, and of __MACOSX.
+enum class HiddenRule { kTorchvision, kSkip };  // classes and samples as all others; left out
 
 // Pixels, 1 to 65535.
 struct Size {
@@ -77,6 +80,9 @@ struct DatasetSpec {
   // Exactly one of the two is set.
   std::string image_folder;  // absolute path, bytes
   std::string name;          // as the configuration defines it
+  // Of image_folder only.
+  HiddenRule hidden = HiddenRule::kTorchvision;
+  std::vector<std::pair<std::string, int64_t>> class_to_idx = {};  // empty: by order of the names
 };
 
 enum class BadSamplePolicy { kFail, kSkip, kSubstitute };

@@ -245,6 +245,8 @@ class Checker {
     set("limits", "max_pixels", limits.max_pixels(), config_.max_pixels, 1, 65535ull * 65535);
     set("limits", "max_sample_bytes", limits.max_sample_bytes(), config_.max_sample_bytes, 1,
         1ull << 40);
+    set("limits", "max_storage_failures", limits.max_storage_failures(),
+        config_.max_storage_failures, 1, 1000000000);
     set("limits", "max_reads_in_flight", limits.max_reads_in_flight(), config_.max_reads_in_flight,
         1, 1000000);
     if (config_.max_sessions_per_uid > config_.max_sessions) {

@@ -34,6 +34,7 @@ struct Config {
   uint32_t descriptor_reserve = 0;
   uint64_t max_pixels = 178956970;
   uint64_t max_sample_bytes = 256ull << 20;
+  uint32_t max_storage_failures = 100;
   uint32_t max_reads_in_flight = 0;
 
   std::vector<std::string> dataset_roots;  // absolute

@@ -78,6 +78,7 @@ class WiredDaemon final : public Daemon {
                                       .reader_threads = static_cast<int>(sizes.reader_threads),
                                       .max_reads_in_flight = sizes.max_reads_in_flight,
                                       .transform = {.max_pixels = setup_.config.max_pixels},
+                                      .max_storage_failures = setup_.config.max_storage_failures,
                                       .sessions = &session_count_,
                                       .slot_bytes = &slot_bytes_,
                                       .descriptors = &descriptors_});

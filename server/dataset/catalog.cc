@@ -10,6 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/log.h"
+#include "server/dataset/class_numbers.h"
+#include "server/dataset/entry_notes.h"
 #include "server/dataset/image_folder.h"
 #include "server/dataset/roots.h"
 
@@ -26,6 +29,8 @@ using Lease = std::shared_ptr<const Dataset>;
 // thread runs; `name` and those below are guarded by Core's lock.
 struct Opening {
   std::string path;
+  std::string key;
+  HiddenRule hidden = HiddenRule::kTorchvision;
   std::shared_ptr<const Roots> roots;
   std::shared_ptr<const ImageFolder> known;  // may be null
   ImageFolder::State known_state;
@@ -40,6 +45,22 @@ struct Opening {
   Lease lease;
   std::thread thread;
 };
+
+// The path alone, where the rules are the default ones, so that all who read it so share one.
+std::string KeyOf(const std::string& path, HiddenRule hidden) {
+  return hidden == HiddenRule::kSkip ? path + std::string("\0skip", 5) : path;
+}
+
+// What was found beside plain samples, in one line.
+void LogNotes(const ImageFolder& folder) {
+  if (folder.notes().empty()) return;
+  const bool odd = std::any_of(folder.notes().begin(), folder.notes().end(),
+                               [](const EntryNote& note) { return note.taken; });
+  const std::string line =
+      absl::StrCat("dataset ", folder.path(), ": ", folder.size(), " samples in ",
+                   folder.class_names().size(), " classes; ", Told(folder.notes()));
+  odd ? LogWarning(line) : LogInfo(line);
+}
 
 // The current dataset of a path.
 struct Known {
@@ -71,15 +92,15 @@ class Core : public std::enable_shared_from_this<Core> {
  private:
   StatusOr<std::string> FolderOf(const DatasetSpec& spec) const;
   std::shared_ptr<const Roots> CurrentRoots();
-  std::shared_ptr<Opening> Join(const std::string& path, const std::string& name,
+  std::shared_ptr<Opening> Join(const std::string& path, const DatasetSpec& spec,
                                 std::shared_ptr<const Roots> roots);
   StatusOr<Lease> Await(Opening& opening, const std::stop_token& stop,
                         const Catalog::Progress& progress);
   void Abandon(Opening& opening) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(const std::shared_ptr<Opening>& opening);
   void Finish(Opening& opening, StatusOr<ImageFolder::Indexed> indexed);
-  Lease MakeLease(Known& known, const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Returned(const Dataset* dataset, const std::string& path);
+  Lease MakeLease(Known& known, const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Returned(const Dataset* dataset, const std::string& key);
   // Those over the number that is kept, for the caller to destroy when it has let the lock go.
   std::vector<Known> TakeSurplus() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void JoinEnded();
@@ -89,7 +110,8 @@ class Core : public std::enable_shared_from_this<Core> {
   CondVar changed_;
   std::vector<std::pair<std::string, std::string>> named_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Roots> roots_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Known> known_ ABSL_GUARDED_BY(mutex_);  // by canonical path
+  absl::flat_hash_map<std::string, Known> known_
+      ABSL_GUARDED_BY(mutex_);  // by KeyOf canonical path
   std::vector<Replaced> replaced_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::shared_ptr<Opening>> openings_ ABSL_GUARDED_BY(mutex_);
   uint64_t ticks_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -146,30 +168,35 @@ StatusOr<Lease> Core::Open(const DatasetSpec& spec, std::stop_token stop,
       return absl::InvalidArgumentError(path.status().message());
     return std::move(path).status();
   }
-  const std::shared_ptr<Opening> opening = Join(*path, spec.name, roots);
-  return Await(*opening, stop, progress);
+  const std::shared_ptr<Opening> opening = Join(*path, spec, roots);
+  ASSIGN_OR_RETURN(Lease lease, Await(*opening, stop, progress));
+  return WithClassNumbers(std::move(lease), spec.class_to_idx);
 }
 
 // The Opening that is under way, or a new one; the caller is one of those who wait for it.
-std::shared_ptr<Opening> Core::Join(const std::string& path, const std::string& name,
+std::shared_ptr<Opening> Core::Join(const std::string& path, const DatasetSpec& spec,
                                     std::shared_ptr<const Roots> roots) {
+  const std::string& name = spec.name;
+  const std::string key = KeyOf(path, spec.hidden);
   auto opening = std::make_shared<Opening>();
   {
     MutexLock lock(mutex_);
-    if (const auto it = openings_.find(path); it != openings_.end()) {
+    if (const auto it = openings_.find(key); it != openings_.end()) {
       ++it->second->waiters;
       if (!name.empty()) it->second->name = name;
       return it->second;
     }
     opening->path = path;
+    opening->key = key;
+    opening->hidden = spec.hidden;
     opening->name = name;
     opening->roots = std::move(roots);
     opening->waiters = 1;
-    if (const auto it = known_.find(path); it != known_.end()) {
+    if (const auto it = known_.find(key); it != known_.end()) {
       opening->known = it->second.folder;
       opening->known_state = it->second.state;
     }
-    openings_[path] = opening;
+    openings_[key] = opening;
     ++running_;
     try {
       opening->thread = std::thread([this, opening] { Run(opening); });
@@ -210,7 +237,7 @@ StatusOr<Lease> Core::Await(Opening& opening, const std::stop_token& stop,
 
 void Core::Abandon(Opening& opening) {
   opening.stop.request_stop();
-  openings_.erase(opening.path);  // who comes now begins anew
+  openings_.erase(opening.key);  // who comes now begins anew
 }
 
 // One Opening's thread.
@@ -223,9 +250,11 @@ void Core::Run(const std::shared_ptr<Opening>& opening) {
     indexed = ImageFolder::Index(opening->path,
                                  {.roots = opening->roots,
                                   .max_sample_bytes = options_.max_sample_bytes,
-                                  .index_threads = options_.index_threads},
+                                  .index_threads = options_.index_threads,
+                                  .hidden = opening->hidden},
                                  opening->stop.get_token(), opening->found);
   }
+  if (!holds && indexed.ok()) LogNotes(*indexed->folder);
   Finish(*opening, std::move(indexed));
 }
 
@@ -241,13 +270,13 @@ void Core::Finish(Opening& opening, StatusOr<ImageFolder::Indexed> indexed) {
     opening.message = absl::StrCat(Printable(opening.path), ": indexing was cancelled");
     return;
   }
-  openings_.erase(opening.path);
+  openings_.erase(opening.key);
   if (!indexed.ok()) {
     opening.code = indexed.status().code();
     opening.message = std::string(indexed.status().message());
     return;
   }
-  Known& known = known_[opening.path];
+  Known& known = known_[opening.key];
   if (indexed->folder == nullptr) {
     if (known.folder == nullptr) {  // let go while it was looked at
       known.folder = opening.known;
@@ -262,17 +291,17 @@ void Core::Finish(Opening& opening, StatusOr<ImageFolder::Indexed> indexed) {
     known.state = std::move(indexed->state);
   }
   if (!opening.name.empty()) known.name = opening.name;
-  opening.lease = MakeLease(known, opening.path);
+  opening.lease = MakeLease(known, opening.key);
 }
 
-Lease Core::MakeLease(Known& known, const std::string& path) {
+Lease Core::MakeLease(Known& known, const std::string& key) {
   if (Lease lease = known.lease.lock()) return lease;
   known.idle_since = 0;
   // The control block lives on in `known.lease`, and this deleter in it: it lets the folder go
   // itself.
   auto back = [core = weak_from_this(), folder = known.folder,
-               path](const Dataset* dataset) mutable {
-    if (const auto alive = core.lock()) alive->Returned(dataset, path);
+               key](const Dataset* dataset) mutable {
+    if (const auto alive = core.lock()) alive->Returned(dataset, key);
     folder.reset();
   };
   Lease lease(known.folder.get(), std::move(back));
@@ -281,11 +310,11 @@ Lease Core::MakeLease(Known& known, const std::string& path) {
 }
 
 // The last user has let `dataset` go.
-void Core::Returned(const Dataset* dataset, const std::string& path) {
+void Core::Returned(const Dataset* dataset, const std::string& key) {
   std::vector<Known> surplus;  // destroyed when the lock has been let go
   MutexLock lock(mutex_);
   std::erase_if(replaced_, [](const Replaced& replaced) { return replaced.lease.expired(); });
-  const auto it = known_.find(path);
+  const auto it = known_.find(key);
   // Another user may have come since, or a newer index.
   if (it == known_.end() || it->second.folder.get() != dataset || !it->second.lease.expired())
     return;

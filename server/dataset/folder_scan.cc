@@ -16,6 +16,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/mutex.h"
+#include "server/dataset/entry_notes.h"
+#include "server/dataset/storage_health.h"
 
 namespace loaderd::dataset {
 namespace {
@@ -43,7 +45,13 @@ struct Found {
   ScannedDir dir;
   std::vector<std::string> subdirs;  // names
   std::shared_ptr<const Above> self;
+  OddityTally odd;
+  bool loop = false;  // it is one of those above it: not read
 };
+
+enum class Entry { kDirectory, kFile, kDangling };
+
+bool IsHidden(std::string_view name) { return name.starts_with('.') || name == "__MACOSX"; }
 
 std::string Joined(std::string_view dir, std::string_view name) {
   if (dir.empty()) return std::string(name);
@@ -65,6 +73,7 @@ class Scan {
     {
       MutexLock lock(mutex_);
       dirs_.push_back(std::move(top->dir));
+      odd_.Add(top->odd);
       for (size_t i = out.class_names.size(); i-- > 0;) {
         tasks_.push_back({out.class_names[i], static_cast<int>(i), top->self});
       }
@@ -76,6 +85,7 @@ class Scan {
       return a.class_index != b.class_index ? a.class_index < b.class_index : a.path < b.path;
     });
     out.dirs = std::move(dirs_);
+    out.notes = odd_.Notes();
     return out;
   }
 
@@ -105,7 +115,10 @@ class Scan {
           failed_ = task.path;
         }
         tasks_.clear();
+      } else if (found->loop) {
+        odd_.Add(Oddity::kLinkLoop, task.path, "");
       } else {
+        odd_.Add(found->odd);
         dirs_.push_back(std::move(found->dir));
         if (status_.ok()) {
           for (const std::string& name : found->subdirs) {
@@ -132,24 +145,24 @@ class Scan {
     const std::string path = task.path.empty() ? root_ : Joined(root_, task.path);
     ASSIGN_OR_RETURN(UniqueFd fd, options_.roots->Open(path, O_RDONLY | O_DIRECTORY));
     struct stat status;
-    if (::fstat(fd.get(), &status) != 0) return ErrnoStatus(errno, Printable(path));
+    if (::fstat(fd.get(), &status) != 0) return FileStatus(errno, Printable(path));
     Found found{.dir = {.path = task.path,
                         .class_index = task.class_index,
                         .stamp = StampOf(status),
                         .names = {}},
                 .subdirs = {},
-                .self = nullptr};
+                .self = nullptr,
+                .odd = {}};
     for (const Above* above = task.above.get(); above != nullptr; above = above->parent.get()) {
       if (above->stamp.device == found.dir.stamp.device &&
           above->stamp.inode == found.dir.stamp.inode) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(Printable(path), ": is a loop of links: it leads back to ",
-                         Printable(above->path.empty() ? root_ : Joined(root_, above->path))));
+        found.loop = true;
+        return found;
       }
     }
     found.self = std::make_shared<Above>(Above{found.dir.stamp, task.path, task.above});
     const std::unique_ptr<DIR, CloseDir> dir(::fdopendir(fd.get()));
-    if (dir == nullptr) return ErrnoStatus(errno, Printable(path));
+    if (dir == nullptr) return FileStatus(errno, Printable(path));
     const int dir_fd = fd.release();  // closed with `dir`
 
     std::string names;
@@ -163,17 +176,24 @@ class Scan {
       errno = 0;
       const dirent* entry = ::readdir(dir.get());
       if (entry == nullptr) {
-        if (errno != 0) return ErrnoStatus(errno, Printable(path));
+        if (errno != 0) return FileStatus(errno, Printable(path));
         break;
       }
       const std::string_view name = entry->d_name;
       if (name == "." || name == "..") continue;
-      ASSIGN_OR_RETURN(const bool is_dir, IsDirectory(dir_fd, path, *entry));
-      if (is_dir) {
-        found.subdirs.emplace_back(name);
-      } else if (task.class_index >= 0 && options_.wanted(name)) {
-        names.append(name).push_back('\0');
-        ++found.dir.count;
+      if (options_.hidden == HiddenRule::kSkip && IsHidden(name)) {
+        found.odd.Add(Oddity::kHidden, task.path, name);
+        continue;
+      }
+      ASSIGN_OR_RETURN(const Entry kind, KindOf(dir_fd, path, *entry));
+      if (Take(task, name, kind, found.odd)) {
+        if (IsHidden(name)) found.odd.Add(Oddity::kHiddenTaken, task.path, name);
+        if (kind == Entry::kDirectory) {
+          found.subdirs.emplace_back(name);
+        } else {
+          names.append(name).push_back('\0');
+          ++found.dir.count;
+        }
       }
     }
     *options_.found += found.dir.count - told;
@@ -181,20 +201,34 @@ class Scan {
     return found;
   }
 
+  // True for a directory to enter and a file to list; what else there is is tallied.
+  bool Take(const Task& task, std::string_view name, Entry kind, OddityTally& odd) const {
+    if (kind == Entry::kDirectory) return true;
+    const bool sample = task.class_index >= 0 && options_.wanted(name);
+    if (kind == Entry::kDangling) {
+      odd.Add(sample ? Oddity::kDanglingSample : Oddity::kDanglingLink, task.path, name);
+    } else if (!sample) {
+      odd.Add(task.class_index < 0 ? Oddity::kBesideClasses : Oddity::kExtension, task.path, name);
+    }
+    return sample;
+  }
+
   // As Python's DirEntry.is_dir(): a link counts as what it leads to, and one that leads nowhere is
   // no directory.
-  StatusOr<bool> IsDirectory(int dir_fd, const std::string& dir, const dirent& entry) const {
-    if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
+  StatusOr<Entry> KindOf(int dir_fd, const std::string& dir, const dirent& entry) const {
+    const auto kind = [](bool directory) { return directory ? Entry::kDirectory : Entry::kFile; };
+    if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return kind(entry.d_type == DT_DIR);
     struct stat status;
     if (entry.d_type == DT_UNKNOWN) {
-      if (::fstatat(dir_fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
-      if (!S_ISLNK(status.st_mode)) return S_ISDIR(status.st_mode);
+      if (::fstatat(dir_fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) return Entry::kFile;
+      if (!S_ISLNK(status.st_mode)) return kind(S_ISDIR(status.st_mode));
     }
     const Status followed = options_.roots->Stat(Joined(dir, entry.d_name), status);
     // The kernel's own refusal is as good as a link to nowhere, as in Python; the roots' refusal is
     // told.
     if (Roots::Refused(followed)) return followed;
-    return followed.ok() && S_ISDIR(status.st_mode);
+    if (followed.ok()) return kind(S_ISDIR(status.st_mode));
+    return absl::IsPermissionDenied(followed) ? Entry::kFile : Entry::kDangling;
   }
 
   static std::string Sorted(const std::string& names, uint64_t count) {
@@ -219,6 +253,7 @@ class Scan {
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   int busy_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<ScannedDir> dirs_ ABSL_GUARDED_BY(mutex_);
+  OddityTally odd_ ABSL_GUARDED_BY(mutex_);
   Status status_ ABSL_GUARDED_BY(mutex_);
   std::string failed_ ABSL_GUARDED_BY(mutex_);
 };

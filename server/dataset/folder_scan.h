@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "server/base/spec.h"
 #include "server/base/status.h"
+#include "server/dataset/dataset.h"
 #include "server/dataset/roots.h"
 
 namespace loaderd::dataset {
@@ -33,20 +35,22 @@ struct ScannedDir {
 struct ScannedFolder {
   std::vector<std::string> class_names;  // in byte order
   std::vector<ScannedDir> dirs;          // the root, then by class and path in byte order
+  std::vector<EntryNote> notes;
 };
 
 struct ScanOptions {
   const Roots* roots = nullptr;
   int threads = 1;
   bool (*wanted)(std::string_view name) = nullptr;
+  HiddenRule hidden = HiddenRule::kTorchvision;
   std::atomic<uint64_t>* found = nullptr;  // wanted files so far
   std::stop_token stop;
 };
 
 // Walks root/CLASS/**, links followed, in `threads` threads, as Python's os.scandir for the classes
-// and os.walk(followlinks=True) below them do, but for this: a directory that cannot be read and a
-// link that leads back to a directory above it are errors, not silence. kCancelled on stop. A class
-// directory may have no wanted file.
+// and os.walk(followlinks=True) below them do, but for this: a directory that cannot be read is an
+// error, not silence, and a link that leads back to a directory above it is noted and not entered.
+// kCancelled on stop. A class directory may have no wanted file.
 StatusOr<ScannedFolder> ScanFolder(const std::string& root, const ScanOptions& options);
 
 }  // namespace loaderd::dataset

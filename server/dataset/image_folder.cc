@@ -11,6 +11,7 @@
 #include <cassert>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/base/clock.h"
+#include "server/dataset/entry_notes.h"
 
 namespace loaderd::dataset {
 namespace {
@@ -74,7 +76,8 @@ ImageFolder::ImageFolder(const std::string& path, const Options& options)
     : root_(path),
       printable_path_(Printable(path)),
       roots_(options.roots),
-      max_sample_bytes_(options.max_sample_bytes) {}
+      max_sample_bytes_(options.max_sample_bytes),
+      storage_(options.storage) {}
 
 StatusOr<ImageFolder::Indexed> ImageFolder::Index(const std::string& path, const Options& options,
                                                   std::stop_token stop,
@@ -84,6 +87,7 @@ StatusOr<ImageFolder::Indexed> ImageFolder::Index(const std::string& path, const
   StatusOr<ScannedFolder> scanned = ScanFolder(path, {.roots = options.roots.get(),
                                                       .threads = options.index_threads,
                                                       .wanted = &IsImageName,
+                                                      .hidden = options.hidden,
                                                       .found = &found,
                                                       .stop = stop});
   if (!scanned.ok()) {
@@ -107,6 +111,7 @@ StatusOr<ImageFolder::Indexed> ImageFolder::Index(const std::string& path, const
 
 void ImageFolder::Take(ScannedFolder scanned, State& state) {
   class_names_ = std::move(scanned.class_names);
+  notes_ = std::move(scanned.notes);
   uint64_t samples = 0, name_bytes = 0, path_bytes = 0;
   for (const ScannedDir& dir : scanned.dirs) {
     samples += dir.count;
@@ -139,9 +144,10 @@ void ImageFolder::Take(ScannedFolder scanned, State& state) {
 }
 
 Status ImageFolder::CheckClasses() const {
+  const std::string seen = notes_.empty() ? "" : absl::StrCat(". Seen: ", Told(notes_));
   if (class_names_.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("Couldn't find any class folder in ", printable_path_, "."));
+        absl::StrCat("Couldn't find any class folder in ", printable_path_, seen, "."));
   }
   std::vector<bool> filled(class_names_.size());
   for (size_t i = 0; i < dirs_.size(); ++i) {
@@ -157,7 +163,7 @@ Status ImageFolder::CheckClasses() const {
   return absl::InvalidArgumentError(absl::StrCat(
       printable_path_, ": Found no valid file for the classes ", absl::StrJoin(empty, ", "),
       count > empty.size() ? absl::StrCat(" and ", count - empty.size(), " more") : "",
-      ". Supported extensions are: ", absl::StrJoin(kExtensions, ", ")));
+      ". Supported extensions are: ", absl::StrJoin(kExtensions, ", "), ", in any case", seen));
 }
 
 Status ImageFolder::MakeFingerprint(const std::stop_token& stop) {
@@ -200,8 +206,9 @@ bool ImageFolder::Unchanged(const State& state) const {
 
 bool ImageFolder::Same(const ImageFolder& other) const {
   return order_fingerprint_ == other.order_fingerprint_ && root_ == other.root_ &&
-         dir_paths_ == other.dir_paths_ && dirs_.size() == other.dirs_.size() &&
-         max_sample_bytes_ == other.max_sample_bytes_ && roots_ == other.roots_;
+         dir_paths_ == other.dir_paths_ && notes_ == other.notes_ &&
+         dirs_.size() == other.dirs_.size() && max_sample_bytes_ == other.max_sample_bytes_ &&
+         roots_ == other.roots_;
 }
 
 const ImageFolder::Dir& ImageFolder::DirOf(uint64_t index) const {
@@ -225,15 +232,35 @@ std::string ImageFolder::Name(uint64_t index) const { return Printable(PathOf(in
 
 Status ImageFolder::Read(uint64_t index, ByteBuffer& bytes) const {
   const std::string path = PathOf(index);
+  return storage_.Read(index, [&] { return ReadOnce(path, bytes); });
+}
+
+// What to say of a file that was listed and cannot be opened, for the reason `status`.
+Status ImageFolder::Missing(const std::string& path, const Status& status) const {
+  const StatusOr<UniqueFd> link = roots_->Open(path, O_PATH | O_NOFOLLOW);
+  char target[PATH_MAX];
+  const ssize_t length = link.ok() ? ::readlinkat(link->get(), "", target, sizeof(target)) : -1;
+  if (length < 0) {
+    // ENOTDIR: a folder on the way is none any more.
+    if (!absl::IsNotFound(status) && !absl::IsFailedPrecondition(status)) return status;
+    return absl::NotFoundError(absl::StrCat(Printable(path), ": vanished since indexing"));
+  }
+  return absl::NotFoundError(absl::StrCat(Printable(path), ": is a dangling link, to ",
+                                          Printable({target, static_cast<size_t>(length)}),
+                                          ", as seen by the daemon"));
+}
+
+Status ImageFolder::ReadOnce(const std::string& path, ByteBuffer& bytes) const {
   StatusOr<UniqueFd> opened = roots_->Open(path, O_RDONLY);
   if (!opened.ok()) {
-    if (!absl::IsNotFound(opened.status())) return std::move(opened).status();
-    return absl::NotFoundError(
-        absl::StrCat(Printable(path), ": is gone since the folder was indexed"));
+    const Status& status = opened.status();
+    if (IsStorageFault(status) || Roots::Refused(status) || absl::IsPermissionDenied(status))
+      return status;
+    return Missing(path, status);
   }
   const int fd = opened->get();
   struct stat status;
-  if (::fstat(fd, &status) != 0) return ErrnoStatus(errno, Printable(path));
+  if (::fstat(fd, &status) != 0) return FileStatus(errno, Printable(path));
   if (!S_ISREG(status.st_mode))
     return absl::DataLossError(absl::StrCat(Printable(path), ": is not a regular file"));
   const auto size = static_cast<uint64_t>(status.st_size);
@@ -247,7 +274,7 @@ Status ImageFolder::Read(uint64_t index, ByteBuffer& bytes) const {
   for (uint64_t done = 0; done < size;) {
     const ssize_t got = ::read(fd, out.data() + done, size - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoStatus(errno, Printable(path));
+    if (got < 0) return FileStatus(errno, Printable(path));
     if (got == 0) {
       return absl::DataLossError(absl::StrCat(Printable(path), ": shrank while it was read, from ",
                                               size, " bytes to ", done));

@@ -13,6 +13,7 @@
 #include "server/dataset/dataset.h"
 #include "server/dataset/folder_scan.h"
 #include "server/dataset/roots.h"
+#include "server/dataset/storage_health.h"
 
 namespace loaderd::dataset {
 
@@ -29,6 +30,8 @@ class ImageFolder final : public Dataset {
     std::shared_ptr<const Roots> roots;  // shared_ptr: all datasets and the catalog use the same
     uint64_t max_sample_bytes = 256ull << 20;
     int index_threads = 1;
+    HiddenRule hidden = HiddenRule::kTorchvision;
+    StorageHealth::Options storage = {};
   };
   // Its directories as they were when they were indexed.
   struct State {
@@ -61,6 +64,8 @@ class ImageFolder final : public Dataset {
   std::string_view kind() const override { return "image_folder"; }
   uint64_t index_bytes() const override;
   double index_seconds() const override { return index_seconds_; }
+  const std::vector<EntryNote>& notes() const override { return notes_; }
+  StorageCounts storage() const override { return storage_.counts(); }
 
  private:
   struct Dir {
@@ -76,6 +81,8 @@ class ImageFolder final : public Dataset {
   Status MakeFingerprint(const std::stop_token& stop);
   const Dir& DirOf(uint64_t index) const;
   std::string PathOf(uint64_t index) const;
+  Status ReadOnce(const std::string& path, ByteBuffer& bytes) const;
+  Status Missing(const std::string& path, const Status& status) const;
 
   const std::string root_;
   const std::string printable_path_;
@@ -87,7 +94,9 @@ class ImageFolder final : public Dataset {
   std::string names_;                   // likewise
   std::vector<uint32_t> name_offsets_;  // one a sample
   std::string order_fingerprint_;
+  std::vector<EntryNote> notes_;
   double index_seconds_ = 0;
+  mutable StorageHealth storage_;
 };
 
 }  // namespace loaderd::dataset

@@ -15,6 +15,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "server/dataset/storage_health.h"
 
 namespace loaderd::dataset {
 namespace {
@@ -108,7 +109,7 @@ StatusOr<UniqueFd> Roots::Open(const std::string& path, int flags) const {
   flags = WithAlways(flags);
   if (!restricted_) {
     UniqueFd fd(::open(path.c_str(), flags));
-    if (!fd.ok()) return ErrnoStatus(errno, Printable(path));
+    if (!fd.ok()) return FileStatus(errno, Printable(path));
     return fd;
   }
   for (const Root& root : roots_) {
@@ -122,7 +123,7 @@ StatusOr<UniqueFd> Roots::Open(const std::string& path, int flags) const {
     // sandbox has no openat2.
     if (errno == EXDEV || errno == ELOOP || errno == EAGAIN || errno == ENOSYS || errno == EPERM)
       break;
-    return ErrnoStatus(errno, Printable(path));
+    return FileStatus(errno, Printable(path));
   }
   return OpenChecked(path, flags);
 }
@@ -137,22 +138,22 @@ StatusOr<UniqueFd> Roots::OpenChecked(const std::string& path, int flags) const 
   for (const Root& root : roots_) inside = inside || Below(name, root.canonical).has_value();
   if (!inside) return Outside(path);
   UniqueFd fd(::open(FdPath(pin.get()).c_str(), flags));
-  if (!fd.ok()) return ErrnoStatus(errno, Printable(path));
+  if (!fd.ok()) return FileStatus(errno, Printable(path));
   return fd;
 }
 
 Status Roots::Stat(const std::string& path, struct stat& out) const {
   if (!restricted_) {
-    return ::stat(path.c_str(), &out) == 0 ? absl::OkStatus() : ErrnoStatus(errno, Printable(path));
+    return ::stat(path.c_str(), &out) == 0 ? absl::OkStatus() : FileStatus(errno, Printable(path));
   }
   ASSIGN_OR_RETURN(const UniqueFd fd, Open(path, O_PATH));
-  return ::fstat(fd.get(), &out) == 0 ? absl::OkStatus() : ErrnoStatus(errno, Printable(path));
+  return ::fstat(fd.get(), &out) == 0 ? absl::OkStatus() : FileStatus(errno, Printable(path));
 }
 
 StatusOr<std::string> Roots::Canonical(const std::string& path) const {
   if (!restricted_) {
     char name[PATH_MAX];
-    if (::realpath(path.c_str(), name) == nullptr) return ErrnoStatus(errno, Printable(path));
+    if (::realpath(path.c_str(), name) == nullptr) return FileStatus(errno, Printable(path));
     return std::string(name);
   }
   ASSIGN_OR_RETURN(const UniqueFd fd, Open(path, O_PATH));

@@ -165,7 +165,7 @@ bool BatchQueue::PlanBatch() {
   batch.next_row = 0;
   batch.in_flight = 0;
   batch.left = static_cast<uint32_t>(batch.samples.size());
-  batch.ready = batch.dropped = false;
+  batch.ready = batch.dropped = batch.storage_gone = false;
   batch.bad.clear();
   order_.push_back(slot);
   plan_at_ = {place->epoch, place->step + 1};
@@ -187,8 +187,10 @@ bool BatchQueue::FreeIfDropped(uint32_t slot) {
   return true;
 }
 
-BatchQueue::After BatchQueue::EndPiece(const Piece& piece, std::string fault) {
+BatchQueue::After BatchQueue::EndPiece(const Piece& piece, std::string fault, bool storage) {
   Batch& batch = batches_[piece.slot];
+  // A dropped piece was perhaps not read at all.
+  if (!batch.dropped) storage_failures_ = storage ? storage_failures_ + 1 : 0;
   --batch.in_flight;
   --in_flight_;
   if (batch.dropped) return FreeIfDropped(piece.slot) ? After::kWork : After::kNothing;
@@ -210,7 +212,8 @@ BatchQueue::After BatchQueue::RecordFault(const Piece& piece, std::string fault)
         {.row = piece.row,
          .sample = {.index = static_cast<int64_t>(piece.planned), .reason = std::move(fault)}});
   }
-  if (rules_.policy == BadSamplePolicy::kSubstitute && piece.attempt + 1 < kStandIns) {
+  if (rules_.policy == BadSamplePolicy::kSubstitute && piece.attempt + 1 < kStandIns &&
+      !StorageGone()) {
     ++next.attempt;
     next.index =
         plan::Substitute(rules_.num_samples, rules_.order.seed, piece.planned, next.attempt);
@@ -221,12 +224,14 @@ BatchQueue::After BatchQueue::RecordFault(const Piece& piece, std::string fault)
 }
 
 bool BatchQueue::FailsWhole(const Batch& batch) const {
-  return rules_.policy != BadSamplePolicy::kSkip && std::ranges::any_of(batch.bad, &Bad::lost);
+  return (rules_.policy != BadSamplePolicy::kSkip || batch.storage_gone) &&
+         std::ranges::any_of(batch.bad, &Bad::lost);
 }
 
 BatchQueue::After BatchQueue::Complete(uint32_t slot) {
   Batch& batch = batches_[slot];
   std::ranges::sort(batch.bad, {}, &Bad::row);
+  batch.storage_gone = StorageGone();
   if (!FailsWhole(batch) && std::ranges::any_of(batch.bad, &Bad::lost)) {
     ++batch.in_flight;
     ++in_flight_;
@@ -285,8 +290,13 @@ Delivery BatchQueue::Deliver(uint32_t slot) {
   for (Bad& bad : batch.bad) {
     if (bad.lost && lost++ == 0 && fails) {
       delivery.error = absl::StrCat("batch ", batch.step, ": ", bad.sample.reason);
+      delivery.storage_gone = batch.storage_gone;
     }
     delivery.bad.push_back(std::move(bad.sample));
+  }
+  if (delivery.storage_gone) {
+    absl::StrAppend(&delivery.error, "; ", lost, " of its samples are lost, and more than ",
+                    rules_.max_storage_failures, " reads in a row failed so: the storage is gone");
   }
   if (fails) {
     pool_.Drop(slot);

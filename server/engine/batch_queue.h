@@ -48,6 +48,7 @@ class BatchQueue {
     uint32_t slots = 1;
     BadSamplePolicy policy = BadSamplePolicy::kFail;
     bool inline_delivery = false;
+    uint32_t max_storage_failures = 100;
   };
   explicit BatchQueue(const Rules& rules);
 
@@ -78,8 +79,9 @@ class BatchQueue {
     kRemove,  // rows must be moved: SlotRows::Remove(LostRows(slot), planned rows), then
               // EndRemove(slot)
   };
-  // `fault` is empty for a good sample. Deliveries may have become due.
-  After EndPiece(const Piece& piece, std::string fault);
+  // `fault` is empty for a good sample; `storage`: it is the storage's. Deliveries may have become
+  // due.
+  After EndPiece(const Piece& piece, std::string fault, bool storage = false);
   std::vector<uint32_t> LostRows(uint32_t slot) const;
   uint32_t PlannedRows(uint32_t slot) const;
   After EndRemove(uint32_t slot);
@@ -104,7 +106,8 @@ class BatchQueue {
     uint32_t in_flight = 0;
     uint32_t left = 0;  // samples without a result
     bool ready = false;
-    bool dropped = false;  // its slot becomes FREE when the last piece has ended
+    bool storage_gone = false;  // it ended while too many reads in a row had failed
+    bool dropped = false;       // its slot becomes FREE when the last piece has ended
     std::vector<Bad> bad;
   };
   struct Place {
@@ -124,6 +127,7 @@ class BatchQueue {
   After RecordFault(const Piece& piece, std::string fault);
   After Complete(uint32_t slot);
   bool FailsWhole(const Batch& batch) const;
+  bool StorageGone() const { return storage_failures_ > rules_.max_storage_failures; }
   Delivery Deliver(uint32_t slot);
 
   const Rules rules_;
@@ -140,6 +144,7 @@ class BatchQueue {
   std::vector<Plan> plans_;
   Place plan_at_;
   uint64_t in_flight_ = 0;
+  uint64_t storage_failures_ = 0;  // in a row, in the order in which pieces end
 
   bool started_ = false;
   bool closed_ = false;

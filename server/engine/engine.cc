@@ -85,6 +85,7 @@ class EngineImpl : public Engine {
 
     facts.dataset = std::move(dataset);
     facts.inline_delivery = inline_delivery;
+    facts.max_storage_failures = options_.max_storage_failures;
     facts.opened = options_.clock->Now();
     facts.events = events;
     facts.fleet = &fleet_;

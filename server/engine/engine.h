@@ -55,6 +55,7 @@ struct Delivery {
   Handling handling = Handling::kNone;
   std::vector<BadSample> bad = {};
   std::string error = {};
+  bool storage_gone = false;  // `error` is the storage's, not one sample's
 };
 
 // A session's front. Calls come from fleet threads or from within the Session's own calls, one at a
@@ -138,6 +139,9 @@ class Engine {
     uint32_t max_reads_in_flight =
         16;  // encoded samples read or waiting to be decoded, over all sessions
     transform::Limits transform = {};
+    // When more reads in a row of a session have failed by the storage, its batches that lack a
+    // sample fail as by the policy `fail`, until a read succeeds.
+    uint32_t max_storage_failures = 100;
     // Null: no limit.
     Budget* sessions = nullptr;    // one a session; budgets outlive the engine
     Budget* slot_bytes = nullptr;  // segments

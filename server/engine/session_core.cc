@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/dataset/storage_health.h"
 #include "server/engine/batch_layout.h"
 #include "server/engine/lease.h"
 
@@ -22,7 +23,8 @@ BatchQueue::Rules RulesOf(const SessionCore::Facts& facts) {
           .batch_size = facts.job.batch_size,
           .slots = facts.slots,
           .policy = facts.job.on_bad_sample,
-          .inline_delivery = facts.inline_delivery};
+          .inline_delivery = facts.inline_delivery,
+          .max_storage_failures = facts.max_storage_failures};
 }
 
 }  // namespace
@@ -150,14 +152,16 @@ bool SessionCore::Wanted(const Piece& piece) const {
 
 bool SessionCore::Read(const Piece& piece, ByteBuffer& buffer) {
   std::string fault;
+  bool storage = false;
   if (Wanted(piece)) {
     const Status status = facts_.dataset->Read(piece.index, buffer);
     if (status.ok()) return true;
+    storage = dataset::IsStorageFault(status);
     fault = std::string(status.message());
     if (fault.empty())
       fault = absl::StrCat(facts_.dataset->Name(piece.index), ": ", status.ToString());
   }
-  End(piece, std::move(fault));
+  End(piece, std::move(fault), storage);
   return false;
 }
 
@@ -179,14 +183,14 @@ void SessionCore::Decode(const Piece& piece, std::span<const uint8_t> encoded,
   End(piece, std::move(fault));
 }
 
-void SessionCore::End(const Piece& piece, std::string fault) {
+void SessionCore::End(const Piece& piece, std::string fault, bool storage) {
   if (!fault.empty()) LogBad(piece, fault);
   BatchQueue::After after;
   std::vector<uint32_t> lost;
   uint32_t rows = 0;
   {
     MutexLock lock(mutex_);
-    after = queue_.EndPiece(piece, std::move(fault));
+    after = queue_.EndPiece(piece, std::move(fault), storage);
     if (after == BatchQueue::After::kRemove) {
       lost = queue_.LostRows(piece.slot);
       rows = queue_.PlannedRows(piece.slot);

@@ -64,6 +64,7 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
     uint64_t num_batches = 0;
     uint64_t epoch_samples = 0;
     bool inline_delivery = false;
+    uint32_t max_storage_failures = 100;
     Clock::Time opened;
     SessionEvents* events = nullptr;
     Fleet* fleet = nullptr;  // outlive the open session; not touched after Close
@@ -98,7 +99,7 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
 
  private:
   bool Wanted(const Piece& piece) const;
-  void End(const Piece& piece, std::string fault);
+  void End(const Piece& piece, std::string fault, bool storage = false);
   void LogBad(const Piece& piece, const std::string& fault);
   // After a change that may have made pieces or deliveries due.
   void Go(bool work);

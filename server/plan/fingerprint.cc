@@ -102,6 +102,18 @@ std::string Job::Fingerprint() const {
   out.Add(uint64_t{batch_size});
   out.Add(uint64_t{drop_last});
   out.Add(on_bad_sample);
+  // Later fields only where they are set: fingerprints without them stay what they were.
+  if (dataset.hidden != HiddenRule::kTorchvision) {
+    out.Add(std::string_view("hidden"));
+    out.Add(dataset.hidden);
+  }
+  if (!dataset.class_to_idx.empty()) {
+    out.Add(std::string_view("class_to_idx"));
+    for (const auto& [name, number] : dataset.class_to_idx) {
+      out.Add(std::string_view(name));
+      out.Add(static_cast<uint64_t>(number));
+    }
+  }
   return Sha256Hex(out.bytes());
 }
 

@@ -298,6 +298,24 @@ Status CheckNoUnknown(const std::string& path, const google::protobuf::Message& 
   return absl::OkStatus();
 }
 
+Status ParseFolderRules(const v1::ImageFolderSpec& folder, DatasetSpec& out) {
+  ASSIGN_OR_RETURN(out.hidden,
+                   (Pick<v1::HiddenRule, HiddenRule>(
+                       "dataset.image_folder.hidden", folder.hidden(), HiddenRule::kTorchvision,
+                       {{v1::HIDDEN_RULE_TORCHVISION, HiddenRule::kTorchvision},
+                        {v1::HIDDEN_RULE_SKIP, HiddenRule::kSkip}})));
+  for (int i = 0; i < folder.class_to_idx_size(); ++i) {
+    const v1::ClassNumber& entry = folder.class_to_idx(i);
+    const std::string& name = entry.name().empty() ? entry.name_bytes() : entry.name();
+    if (name.empty() || (!entry.name().empty() && !entry.name_bytes().empty())) {
+      return Invalid(At("dataset.image_folder.class_to_idx", i),
+                     "must have either name or name_bytes");
+    }
+    out.class_to_idx.emplace_back(name, entry.number());
+  }
+  return absl::OkStatus();
+}
+
 StatusOr<std::pair<DatasetSpec, ImageMode>> ParseDatasetAndMode(const v1::DatasetSpec& spec) {
   std::pair<DatasetSpec, ImageMode> out{{}, ImageMode::kRgb};
   switch (spec.kind_case()) {
@@ -316,6 +334,7 @@ StatusOr<std::pair<DatasetSpec, ImageMode>> ParseDatasetAndMode(const v1::Datase
           (Pick<v1::ImageMode, ImageMode>(
               "dataset.image_folder.mode", folder.mode(), ImageMode::kRgb,
               {{v1::IMAGE_MODE_RGB, ImageMode::kRgb}, {v1::IMAGE_MODE_L, ImageMode::kL}})));
+      RETURN_IF_ERROR(ParseFolderRules(folder, out.first));
       return out;
     }
     case v1::DatasetSpec::kName: {

@@ -20,13 +20,20 @@ std::vector<v1::DescribeResponse> Describe(const dataset::Dataset& dataset) {
   responses[0].set_num_samples(dataset.size());
   responses[0].set_num_classes(dataset.class_names().size());
   responses[0].set_order_fingerprint(dataset.order_fingerprint());
+  for (const dataset::EntryNote& note : dataset.notes()) {
+    v1::EntryNote* out = responses[0].add_note();
+    out->set_kind(note.kind);
+    out->set_count(note.count);
+    for (const std::string& path : note.first) out->add_first(path);
+    out->set_taken(note.taken);
+  }
   size_t bytes = 0;
   for (const std::string& name : dataset.class_names()) {
     if (bytes >= kNamesBytes) {
       responses.emplace_back();
       bytes = 0;
     }
-    responses.back().add_class_name(Printable(name));
+    responses.back().add_class_name(name);
     bytes += name.size();
   }
   return responses;

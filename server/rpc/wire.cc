@@ -108,6 +108,7 @@ std::vector<v1::SessionResponse> ToResponses(const engine::Delivery& delivery,
   batch->set_handling(ToHandling(delivery.handling));
   batch->set_bad_count(static_cast<uint32_t>(delivery.bad.size()));
   batch->set_error(Cut(delivery.error, kMaxReasonBytes));
+  batch->set_storage_gone(delivery.storage_gone);
   if (delivery.handling == engine::Handling::kInline) batch->set_inline_bytes(inline_bytes);
   return out;
 }
@@ -150,6 +151,9 @@ v1::DatasetState ToState(const dataset::Catalog::Entry& entry) {
   state.set_index_s(entry.dataset->index_seconds());
   state.set_order_fingerprint(entry.dataset->order_fingerprint());
   state.set_name(entry.name);
+  const dataset::StorageCounts storage = entry.dataset->storage();
+  state.set_storage_retries(storage.retries);
+  state.set_storage_failures(storage.failures);
   return state;
 }
 

@@ -140,7 +140,19 @@ def test_describe_tells_every_class(stubs, photos, daemon):
     with grpc.insecure_channel(f"unix:{daemon.socket}") as channel:
         answers = list(stubs["loader_pb2_grpc"].LoaderStub(channel).Describe(request, timeout=30))
     assert answers[0].num_samples == len(files_of(photos)) == 60
-    assert [name for answer in answers for name in answer.class_name] == ["class_00", "class_01", "class_02"]
+    assert [name for answer in answers for name in answer.class_name] == [b"class_00", b"class_01", b"class_02"]
+
+
+def test_a_request_of_100_mb_is_refused_and_the_daemon_serves_on(stubs, photos, daemon):
+    pb = stubs["loader_pb2"]
+    stub_of = stubs["loader_pb2_grpc"].LoaderStub
+    with grpc.insecure_channel(f"unix:{daemon.socket}") as channel, pytest.raises(grpc.RpcError) as caught:
+        list(stub_of(channel).Describe(pb.DescribeRequest(json=bytes(100 << 20)), timeout=60))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    request = pb.DescribeRequest()
+    request.dataset.image_folder.path = str(photos)
+    with grpc.insecure_channel(f"unix:{daemon.socket}") as channel:
+        assert next(iter(stub_of(channel).Describe(request, timeout=30))).num_samples == 60
 
 
 ASK = """

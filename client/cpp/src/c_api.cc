@@ -27,6 +27,8 @@ using loaderd::client::Status;
 struct Description : loaderd_description {
   loaderd::client::DescribeReply reply;
   std::vector<const char*> names;
+  std::vector<loaderd_entry_note> entry_notes;
+  std::vector<std::vector<const char*>> first_names;
 };
 
 template <typename Body>
@@ -141,6 +143,18 @@ loaderd_code loaderd_describe(const char* dataset_json, const loaderd_open_optio
     made->num_classes = made->reply.num_classes;
     made->class_names = made->names.data();
     made->order_fingerprint = made->reply.order_fingerprint.c_str();
+    made->first_names.reserve(made->reply.notes.size());
+    for (const loaderd::client::EntryNote& note : made->reply.notes) {
+      std::vector<const char*>& first = made->first_names.emplace_back();
+      for (const std::string& name : note.first) first.push_back(name.c_str());
+      made->entry_notes.push_back({.kind = note.kind.c_str(),
+                                   .count = note.count,
+                                   .first = first.data(),
+                                   .num_first = static_cast<uint32_t>(first.size()),
+                                   .taken = note.taken ? 1 : 0});
+    }
+    made->num_notes = static_cast<uint32_t>(made->entry_notes.size());
+    made->notes = made->entry_notes.data();
     *description = made.release();
     return Ok();
   });

@@ -107,6 +107,7 @@ BatchRef DecodeBatchRef(const pbf_reader& reader) {
       case tag_and_type(7, kVarint): out.bad_count = field.get_uint32(); return true;
       case tag_and_type(8, kBytes): out.error = field.get_string(); return true;
       case tag_and_type(9, kVarint): out.inline_bytes = field.get_uint64(); return true;
+      case tag_and_type(10, kVarint): out.storage_gone = field.get_bool(); return true;
       default: return false;
     }
   });
@@ -154,6 +155,20 @@ EpochEnd DecodeEpochEnd(const pbf_reader& reader) {
       case tag_and_type(1, kVarint): out.start = field.get_uint64(); return true;
       case tag_and_type(2, kVarint): out.epoch = field.get_uint64(); return true;
       case tag_and_type(3, kVarint): out.num_batches = field.get_uint64(); return true;
+      default: return false;
+    }
+  });
+  return out;
+}
+
+EntryNote DecodeEntryNote(const pbf_reader& reader) {
+  EntryNote out;
+  ForEachField(reader, [&](pbf_reader& field, uint32_t tag) {
+    switch (tag) {
+      case tag_and_type(1, kBytes): out.kind = field.get_string(); return true;
+      case tag_and_type(2, kVarint): out.count = field.get_uint64(); return true;
+      case tag_and_type(3, kBytes): out.first.push_back(field.get_string()); return true;
+      case tag_and_type(4, kVarint): out.taken = field.get_bool(); return true;
       default: return false;
     }
   });
@@ -236,6 +251,9 @@ bool Decode(std::string_view message, DescribeReply* reply) {
         case tag_and_type(2, kVarint): reply->num_classes = field.get_uint64(); return true;
         case tag_and_type(3, kBytes): reply->class_names.push_back(field.get_string()); return true;
         case tag_and_type(4, kBytes): reply->order_fingerprint = field.get_string(); return true;
+        case tag_and_type(5, kBytes):
+          reply->notes.push_back(DecodeEntryNote(field.get_message()));
+          return true;
         default: return false;
       }
     });

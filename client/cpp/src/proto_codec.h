@@ -61,6 +61,7 @@ struct BatchRef {
   uint32_t bad_count = 0;
   std::string error;
   uint64_t inline_bytes = 0;
+  bool storage_gone = false;
 };
 struct BadSample {
   int64_t index = 0;
@@ -81,11 +82,18 @@ struct EpochEnd {
 // monostate: a reply of a kind that a newer daemon may know.
 using Reply = std::variant<std::monostate, Indexing, Opened, BatchRef, BadSamples, Chunk, EpochEnd>;
 
+struct EntryNote {
+  std::string kind;
+  uint64_t count = 0;
+  std::vector<std::string> first;
+  bool taken = false;
+};
 struct DescribeReply {
   uint64_t num_samples = 0;
   uint64_t num_classes = 0;
   std::vector<std::string> class_names;
   std::string order_fingerprint;
+  std::vector<EntryNote> notes;
 };
 
 // False when `message` is no valid protobuf of that type. Unknown fields are passed over.

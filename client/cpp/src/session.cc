@@ -308,7 +308,8 @@ std::optional<Status> Session::Deliver(const loaderd_batch** batch) {
     }
   }
   if (ref.handling == Handling::kNone) {
-    Status error = Error(LOADERD_DATA_LOSS, std::move(pending_->ref.error));
+    Status error = Error(ref.storage_gone ? LOADERD_STORAGE_GONE : LOADERD_DATA_LOSS,
+                         std::move(pending_->ref.error));
     if (error.text.empty()) error.text = "batch " + std::to_string(ref.step) + " has no data";
     pending_.reset();
     channel_->Send(EncodeWant(1));

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 NAME = "libloaderd_client.so"
 
 # The second argument (what is waited for) is not used: see `_session.Interruptible`.
@@ -76,12 +76,24 @@ class BatchStruct(ctypes.Structure):
     ]
 
 
+class EntryNote(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_char_p),
+        ("count", c_uint64),
+        ("first", POINTER(c_char_p)),
+        ("num_first", c_uint32),
+        ("taken", c_int),
+    ]
+
+
 class Description(ctypes.Structure):
     _fields_ = [
         ("num_samples", c_uint64),
         ("num_classes", c_uint64),
         ("class_names", POINTER(c_char_p)),
         ("order_fingerprint", c_char_p),
+        ("num_notes", c_uint32),
+        ("notes", POINTER(EntryNote)),
     ]
 
 

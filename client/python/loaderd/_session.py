@@ -22,12 +22,22 @@ _SLICE_MS = 100  # between two looks for signals and other threads
 _OWN_FIELDS = ("index", "pad")  # come with every dataset
 
 
+class EntryNote(NamedTuple):
+    """Entries of a folder that were left out, or taken though they look odd."""
+
+    kind: str  # "hidden entries", "dangling links", ...
+    count: int
+    first: tuple[str, ...]  # at most 5 names, relative to the folder, with escapes
+    taken: bool  # they are classes or samples all the same
+
+
 class Description(NamedTuple):
     """What the daemon knows of a dataset."""
 
     num_samples: int
     class_names: tuple[str, ...]
     order_fingerprint: str
+    notes: tuple[EntryNote, ...] = ()
 
 
 class FieldLayout(NamedTuple):
@@ -112,7 +122,17 @@ def describe(dataset: dict[str, Any], socket: str | os.PathLike | None = None) -
         raise errors.from_code(code, text)
     try:
         names = tuple(os.fsdecode(found.contents.class_names[k]) for k in range(found.contents.num_classes))
-        return Description(found.contents.num_samples, names, (found.contents.order_fingerprint or b"").decode())
+        notes = tuple(
+            EntryNote(
+                note.kind.decode(),
+                note.count,
+                tuple(note.first[k].decode("utf-8", "replace") for k in range(note.num_first)),
+                bool(note.taken),
+            )
+            for note in (found.contents.notes[k] for k in range(found.contents.num_notes))
+        )
+        fingerprint = (found.contents.order_fingerprint or b"").decode()
+        return Description(found.contents.num_samples, names, fingerprint, notes)
     finally:
         lib.loaderd_free_description(found)
 

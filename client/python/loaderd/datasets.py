@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import base64
+import operator
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from . import _session
 
+_HIDDEN = {"torchvision": "HIDDEN_RULE_TORCHVISION", "skip": "HIDDEN_RULE_SKIP"}
 _MODES = {"RGB": "IMAGE_MODE_RGB", "L": "IMAGE_MODE_L"}
 
 
@@ -63,6 +66,11 @@ class ImageFolder(Dataset):
     mode: "RGB" or "L", what every image is converted to.
     exif_transpose, wide: only False and "scale" in this version.
 
+    hidden: "torchvision" takes entries whose names begin with a dot, and __MACOSX, as classes and samples like all others;
+        "skip" leaves them out. `describe().notes` counts what was left out and what looks odd, with the first few names.
+    class_to_idx: a number for each class, by name, so that a validation set has the training set's labels; it may name
+        classes that the folder lacks. None: classes are numbered in byte order of their names.
+
     Making one touches nothing: the daemon indexes the folder when `len`, `classes`, `class_to_idx` or a loader first
     ask, once for all processes. Errors then: NotFoundError, PermissionDeniedError, InvalidArgumentError (no images,
     empty class). `index` i of a batch is the i-th sample in that order. Thread-safe.
@@ -74,6 +82,9 @@ class ImageFolder(Dataset):
         mode: str = "RGB",
         exif_transpose: bool = False,
         wide: str = "scale",
+        *,
+        hidden: str = "torchvision",
+        class_to_idx: Mapping[str, int] | None = None,
     ) -> None:
         raw = os.fsencode(path)
         if not raw:
@@ -88,7 +99,15 @@ class ImageFolder(Dataset):
             raise ValueError(
                 f'wide={wide!r} is not supported by this version: only "scale" (16-bit grey is scaled to 8 bits)'
             )
+        if hidden not in _HIDDEN:
+            raise ValueError(f"hidden should be one of {', '.join(_HIDDEN)}, not {hidden!r}")
+        if class_to_idx is not None and not class_to_idx:
+            raise ValueError("class_to_idx is empty: leave it out to number the classes by their names")
         super().__init__()
+        self.hidden = hidden
+        self._class_to_idx = None
+        if class_to_idx is not None:
+            self._class_to_idx = {name: operator.index(number) for name, number in class_to_idx.items()}
         self._path = os.path.abspath(raw)
         self.mode = mode
 
@@ -99,16 +118,34 @@ class ImageFolder(Dataset):
 
     root = path
 
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Number of each class, as in `labels`."""
+        return super().class_to_idx if self._class_to_idx is None else dict(self._class_to_idx)
+
     def to_json(self) -> dict[str, Any]:
         folder: dict[str, Any] = {"mode": _MODES[self.mode]}
         try:
             folder["path"] = self._path.decode("utf-8")
         except UnicodeDecodeError:
             folder["path_bytes"] = base64.b64encode(self._path).decode("ascii")
+        if self.hidden != "torchvision":
+            folder["hidden"] = _HIDDEN[self.hidden]
+        if self._class_to_idx is not None:
+            folder["class_to_idx"] = [
+                {**_name(os.fsencode(name)), "number": str(number)} for name, number in self._class_to_idx.items()
+            ]
         return {"image_folder": folder}
 
     def __repr__(self) -> str:
         return f"ImageFolder({self.path!r}, mode={self.mode!r})"
+
+
+def _name(raw: bytes) -> dict[str, str]:
+    try:
+        return {"name": raw.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"name_bytes": base64.b64encode(raw).decode("ascii")}
 
 
 class NamedDataset(Dataset):

@@ -18,6 +18,7 @@ DATA_LOSS = 15
 END_OF_EPOCH = 100
 INTERRUPTED = 101
 FORKED = 102
+STORAGE_GONE = 103
 
 
 class Error(RuntimeError):
@@ -64,6 +65,11 @@ class BadSampleError(Error):
     """A sample cannot be read, under `on_bad_sample="fail"`. The iterator lives on: its next `next()` is the following batch."""
 
 
+class StorageError(Error, OSError):
+    """Many reads in a row failed by the storage (a mount is gone, a disk fails), whatever the policy for bad samples. Ends
+    the iterator; iterating anew tries again."""
+
+
 class TimeoutError(Error, builtins.TimeoutError):
     """No batch within `timeout` seconds. The iterator lives on: its next `next()` goes on waiting for the same batch."""
 
@@ -82,6 +88,7 @@ _BY_CODE: dict[int, type[Error]] = {
     UNAVAILABLE: UnavailableError,
     DATA_LOSS: BadSampleError,
     FORKED: ForkedError,
+    STORAGE_GONE: StorageError,
 }
 
 

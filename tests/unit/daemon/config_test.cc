@@ -64,6 +64,7 @@ TEST_F(ConfigTest, EmptyFileGivesTheDefaults) {
   EXPECT_EQ(config->max_sessions, 1000u);
   EXPECT_EQ(config->max_pixels, 178956970u);
   EXPECT_EQ(config->max_sample_bytes, 268435456u);
+  EXPECT_EQ(config->max_storage_failures, 100u);
   EXPECT_EQ(config->stop_deadline_s, 10u);
   EXPECT_EQ(config->fleet_threads, 0u);
 }
@@ -82,7 +83,7 @@ TEST_F(ConfigTest, EveryFieldIsTaken) {
     fleet { threads: 3 reader_threads: 7 }
     limits {
       max_sessions: 5 max_sessions_per_uid: 2 slot_bytes: 2097152 slot_bytes_per_uid: 1048576 max_connections: 9
-      descriptor_reserve: 50 max_pixels: 1000 max_sample_bytes: 2000 max_reads_in_flight: 11
+      descriptor_reserve: 50 max_pixels: 1000 max_sample_bytes: 2000 max_storage_failures: 7 max_reads_in_flight: 11
     }
     dataset_root: "/data" dataset_root: "/more"
     dataset { name: "one" image_folder: "/data/one" }
@@ -102,6 +103,7 @@ TEST_F(ConfigTest, EveryFieldIsTaken) {
   EXPECT_EQ(config->descriptor_reserve, 50u);
   EXPECT_EQ(config->max_pixels, 1000u);
   EXPECT_EQ(config->max_sample_bytes, 2000u);
+  EXPECT_EQ(config->max_storage_failures, 7u);
   EXPECT_EQ(config->max_reads_in_flight, 11u);
   EXPECT_THAT(config->dataset_roots, ElementsAre("/data", "/more"));
   EXPECT_THAT(config->datasets, ElementsAre(Pair("one", "/data/one")));

@@ -65,6 +65,57 @@ class Queue {
   }
 };
 
+// Ends all that can be taken with the storage's fault, and returns what is delivered.
+std::vector<Delivery> FailAll(BatchQueue& queue, Queue& q) {
+  std::vector<Delivery> out;
+  while (const auto piece = q.Take()) {
+    if (queue.EndPiece(*piece, "x.jpg: I/O error", true) == BatchQueue::After::kRemove)
+      queue.EndRemove(piece->slot);
+    while (auto delivery = queue.NextDelivery()) {
+      if (delivery->handling != Handling::kNone) {
+        EXPECT_TRUE(queue.Release(std::vector<uint32_t>{delivery->slot}).ok());
+      }
+      out.push_back(*std::move(delivery));
+    }
+  }
+  return out;
+}
+
+TEST(BatchQueueTest, StorageThatIsGoneFailsTheStepUnderEveryPolicy) {
+  for (const BadSamplePolicy policy : {BadSamplePolicy::kSkip, BadSamplePolicy::kSubstitute}) {
+    Queue q(400, 10, 4, policy);
+    ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+    ASSERT_TRUE(q.queue.Want(1000).ok());
+    const std::vector<Delivery> all = FailAll(q.queue, q);
+    ASSERT_EQ(all.size(), 41u);
+    int skipped = 0;
+    for (const Delivery& delivery : all) {
+      if (delivery.handling != Handling::kNone) skipped += static_cast<int>(delivery.bad.size());
+    }
+    EXPECT_LE(skipped, 100);
+    EXPECT_TRUE(all[39].storage_gone);
+    EXPECT_EQ(all[39].handling, Handling::kNone);
+    EXPECT_THAT(all[39].error, testing::HasSubstr("x.jpg: I/O error; 10 of its samples are lost"));
+  }
+}
+
+TEST(BatchQueueTest, OneGoodReadEndsTheRowOfStorageFailures) {
+  Queue q(400, 10, 4, BadSamplePolicy::kSkip);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  ASSERT_TRUE(q.queue.Want(1000).ok());
+  for (int i = 0; const auto piece = q.Take(); ++i) {
+    const bool good = i % 50 == 0;
+    if (q.queue.EndPiece(*piece, good ? "" : "x.jpg: I/O error", !good) ==
+        BatchQueue::After::kRemove)
+      q.queue.EndRemove(piece->slot);
+    while (const auto delivery = q.queue.NextDelivery()) {
+      if (delivery->epoch_end) break;
+      EXPECT_FALSE(delivery->storage_gone);
+      EXPECT_TRUE(q.queue.Release(std::vector<uint32_t>{delivery->slot}).ok());
+    }
+  }
+}
+
 TEST(BatchQueueTest, NothingIsPlannedBeforeStart) {
   Queue q(8, 2, 2);
   EXPECT_FALSE(q.Take().has_value());

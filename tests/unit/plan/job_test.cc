@@ -349,6 +349,21 @@ TEST(ParseJobTest, AMessageWithUnknownFieldsIsRefused) {
   EXPECT_THAT(ParseJob(spec), StatusIs(kInvalid, StartsWith("order: field number 100")));
 }
 
+TEST(ParseJobTest, FolderRulesAreRead) {
+  const auto job = ParseJobJson(DatasetJob(
+      R"({"image_folder":{"path":"/d","hidden":"HIDDEN_RULE_SKIP","class_to_idx":[
+          {"name":"cat","number":"3"},{"name_bytes":"/w=="}]}})"));
+  ASSERT_THAT(job, IsOk());
+  EXPECT_EQ(job->dataset.hidden, HiddenRule::kSkip);
+  const std::vector<std::pair<std::string, int64_t>> numbers = {{"cat", 3}, {"\xff", 0}};
+  EXPECT_EQ(job->dataset.class_to_idx, numbers);
+  EXPECT_THAT(
+      ParseJobJson(DatasetJob(R"({"image_folder":{"path":"/d","class_to_idx":[{"number":1}]}})")),
+      StatusIs(kInvalid, StartsWith("dataset.image_folder.class_to_idx[0]: must have either")));
+  EXPECT_THAT(ParseJobJson(DatasetJob(R"({"image_folder":{"path":"/d","hidden":9}})")),
+              StatusIs(kInvalid, StartsWith("dataset.image_folder.hidden")));
+}
+
 TEST(FingerprintTest, DependsOnAllThatIsDeliveredAndOnNothingElse) {
   const std::string steps =
       R"("transform":[{"resize":{"size":[8]}},{"normalize":{"mean":[0.5],"std":[0.5]}}])";
@@ -387,6 +402,11 @@ TEST(FingerprintTest, DependsOnAllThatIsDeliveredAndOnNothingElse) {
   all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data"}})")));
   all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data","mode":2}})")));
   all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data2"}})")));
+  all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data","hidden":2}})")));
+  for (const char* number : {R"({"name":"a"})", R"({"name":"b"})", R"({"name":"a","number":1})"}) {
+    all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data","class_to_idx":[)" +
+                                std::string(number) + "]}}")));
+  }
   all.push_back(of(DatasetJob(R"({"name":"data"})")));
   std::sort(all.begin(), all.end());
   EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());

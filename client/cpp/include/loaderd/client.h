@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define LOADERD_ABI_VERSION 1
+#define LOADERD_ABI_VERSION 2
 #define LOADERD_EXPORT __attribute__((visibility("default")))
 
 /* Values 0 to 16 are gRPC's status codes. */
@@ -43,7 +43,9 @@ typedef enum loaderd_code {
   LOADERD_UNAUTHENTICATED = 16,
   LOADERD_END_OF_EPOCH = 100,
   LOADERD_INTERRUPTED = 101, /* a signal came (EINTR); call again to go on waiting */
-  LOADERD_FORKED = 102
+  LOADERD_FORKED = 102,
+  LOADERD_STORAGE_GONE = 103 /* loaderd_next: as LOADERD_DATA_LOSS, but many reads in a row failed
+                                by the storage, whatever the policy */
 } loaderd_code;
 
 typedef struct loaderd_session loaderd_session;
@@ -146,13 +148,24 @@ LOADERD_EXPORT void loaderd_release(const loaderd_batch* batch);
  * allowed. */
 LOADERD_EXPORT void loaderd_close(loaderd_session* session);
 
+/* Entries of a folder that were left out, or taken though they look odd. */
+typedef struct loaderd_entry_note {
+  const char* kind; /* "hidden entries", "dangling links", ... */
+  uint64_t count;
+  const char* const* first; /* at most 5 of their names, relative to the folder, printable */
+  uint32_t num_first;
+  int taken; /* 1: they are classes or samples all the same */
+} loaderd_entry_note;
+
 /* What a dataset holds. `dataset_json`: the JSON form of loaderd.v1.DatasetSpec. To be freed with
  * loaderd_free_description. */
 typedef struct loaderd_description {
   uint64_t num_samples;
   uint64_t num_classes;
-  const char* const* class_names; /* in class order */
+  const char* const* class_names; /* in class order; bytes as the file system has them */
   const char* order_fingerprint;
+  uint32_t num_notes;
+  const loaderd_entry_note* notes;
 } loaderd_description;
 LOADERD_EXPORT loaderd_code loaderd_describe(const char* dataset_json,
                                              const loaderd_open_options* options,
