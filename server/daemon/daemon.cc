@@ -77,7 +77,8 @@ class WiredDaemon final : public Daemon {
     engine_ = engine::Engine::Create({.fleet_threads = static_cast<int>(sizes.fleet_threads),
                                       .reader_threads = static_cast<int>(sizes.reader_threads),
                                       .max_reads_in_flight = sizes.max_reads_in_flight,
-                                      .transform = {.max_pixels = setup_.config.max_pixels},
+                                      .transform = {.max_pixels = setup_.config.max_pixels,
+                                                    .max_decode_ms = setup_.config.max_decode_ms},
                                       .sessions = &session_count_,
                                       .slot_bytes = &slot_bytes_,
                                       .descriptors = &descriptors_});

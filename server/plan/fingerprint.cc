@@ -102,6 +102,8 @@ std::string Job::Fingerprint() const {
   out.Add(uint64_t{batch_size});
   out.Add(uint64_t{drop_last});
   out.Add(on_bad_sample);
+  out.Add(uint64_t{recipe.exif_transpose});
+  out.Add(recipe.wide);
   return Sha256Hex(out.bytes());
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 from . import _session
 
 _MODES = {"RGB": "IMAGE_MODE_RGB", "L": "IMAGE_MODE_L"}
+_WIDE = {"scale": "WIDE_MODE_SCALE", "clip": "WIDE_MODE_CLIP"}
 
 
 class Dataset:
@@ -61,7 +62,9 @@ class ImageFolder(Dataset):
 
     path: str, bytes or PathLike; made absolute. Names need not be UTF-8.
     mode: "RGB" or "L", what every image is converted to.
-    exif_transpose, wide: only False and "scale" in this version.
+    exif_transpose: turn every image upright by its EXIF orientation first, as PIL.ImageOps.exif_transpose; one that is
+        broken or out of range counts as upright.
+    wide: of 16-bit grey images: "scale" keeps the high byte, "clip" makes what is over 255 white, as Pillow's convert.
 
     Making one touches nothing: the daemon indexes the folder when `len`, `classes`, `class_to_idx` or a loader first
     ask, once for all processes. Errors then: NotFoundError, PermissionDeniedError, InvalidArgumentError (no images,
@@ -82,15 +85,13 @@ class ImageFolder(Dataset):
             raise ValueError("path has a NUL byte")
         if mode not in _MODES:
             raise ValueError(f"mode should be one of {', '.join(_MODES)}, not {mode!r}")
-        if exif_transpose:
-            raise ValueError("exif_transpose=True is not supported by this version: images come as they are stored")
-        if wide != "scale":
-            raise ValueError(
-                f'wide={wide!r} is not supported by this version: only "scale" (16-bit grey is scaled to 8 bits)'
-            )
+        if wide not in _WIDE:
+            raise ValueError(f"wide should be one of {', '.join(_WIDE)}, not {wide!r}")
         super().__init__()
         self._path = os.path.abspath(raw)
         self.mode = mode
+        self.exif_transpose = bool(exif_transpose)
+        self.wide = wide
 
     @property
     def path(self) -> str:
@@ -101,6 +102,10 @@ class ImageFolder(Dataset):
 
     def to_json(self) -> dict[str, Any]:
         folder: dict[str, Any] = {"mode": _MODES[self.mode]}
+        if self.exif_transpose:
+            folder["exif_transpose"] = True
+        if self.wide != "scale":
+            folder["wide"] = _WIDE[self.wide]
         try:
             folder["path"] = self._path.decode("utf-8")
         except UnicodeDecodeError:

@@ -7,9 +7,9 @@
 #include <map>
 
 #include "server/transform/image_ops.h"
-#include "server/transform/jpeg_decoder.h"
 #include "server/transform/recipe.h"
 #include "tests/unit/transform/answers.h"
+#include "tests/unit/transform/decoding.h"
 
 namespace loaderd::transform {
 namespace {
@@ -85,7 +85,7 @@ TEST_P(GoldenTest, ResizedCropsWithFlips) {
     const Json& answer = value.struct_value();
     SCOPED_TRACE(answer.ShortDebugString());
     const StatusOr<Image> image =
-        DecodeJpeg(Encoded(Text(answer, "file")), ImageMode::kRgb, kMaxPixels, memory.Next());
+        DecodePixels(Encoded(Text(answer, "file")), ImageMode::kRgb, kMaxPixels, memory.Next());
     ASSERT_TRUE(image.ok()) << image.status();
     const Box box = {.top = Number(answer, "top"),
                      .left = Number(answer, "left"),
@@ -137,8 +137,8 @@ TEST_P(GoldenTest, ManyJpegEncodings) {
     if (!name.ends_with(".jpg") || Text(value.struct_value(), "pillow_mode") == "CMYK") continue;
     SCOPED_TRACE(name);
     ByteBuffer pixels;
-    const StatusOr<Image> image = DecodeJpeg(ReadBytes(Shared() / "golden/formats" / name),
-                                             ImageMode::kRgb, kMaxPixels, pixels);
+    const StatusOr<Image> image = DecodePixels(ReadBytes(Shared() / "golden/formats" / name),
+                                               ImageMode::kRgb, kMaxPixels, pixels);
     ASSERT_TRUE(image.ok()) << image.status();
     EXPECT_EQ(HashOf(*image), Text(value.struct_value(), "rgb_sha256"));
     ++compared;
