@@ -20,6 +20,8 @@ uint64_t DTypeBytes(DType dtype);
 std::string_view DTypeName(DType dtype);  // numpy's name, or "bfloat16"
 
 enum class ImageMode { kRgb, kL };
+// What becomes of 16-bit grey: scaled to 8 bits, or clipped at 255 as Pillow does.
+enum class WideMode { kScale, kClip };
 enum class Filter { kNearest, kBox, kBilinear, kHamming, kBicubic, kLanczos };
 enum class Reference { kPillow13, kPillow12 };
 // Of an image folder's entries whose names begin with a dot, and of __MACOSX.
@@ -74,6 +76,8 @@ struct RecipeSpec {
   ImageMode mode = ImageMode::kRgb;
   Reference reference = Reference::kPillow13;
   std::vector<Step> steps;
+  bool exif_transpose = false;  // turn images upright, before the steps
+  WideMode wide = WideMode::kScale;
 };
 
 struct DatasetSpec {

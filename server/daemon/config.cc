@@ -243,6 +243,7 @@ class Checker {
     set("limits", "descriptor_reserve", limits.descriptor_reserve(), config_.descriptor_reserve, 1,
         1000000);
     set("limits", "max_pixels", limits.max_pixels(), config_.max_pixels, 1, 65535ull * 65535);
+    set("limits", "max_decode_ms", limits.max_decode_ms(), config_.max_decode_ms, 1, 3600000);
     set("limits", "max_sample_bytes", limits.max_sample_bytes(), config_.max_sample_bytes, 1,
         1ull << 40);
     set("limits", "max_storage_failures", limits.max_storage_failures(),

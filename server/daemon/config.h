@@ -33,6 +33,7 @@ struct Config {
   uint32_t max_connections = 0;
   uint32_t descriptor_reserve = 0;
   uint64_t max_pixels = 178956970;
+  uint64_t max_decode_ms = 30000;
   uint64_t max_sample_bytes = 256ull << 20;
   uint32_t max_storage_failures = 100;
   uint32_t max_reads_in_flight = 0;

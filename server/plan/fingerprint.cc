@@ -102,6 +102,8 @@ std::string Job::Fingerprint() const {
   out.Add(uint64_t{batch_size});
   out.Add(uint64_t{drop_last});
   out.Add(on_bad_sample);
+  out.Add(uint64_t{recipe.exif_transpose});
+  out.Add(recipe.wide);
   // Later fields only where they are set: fingerprints without them stay what they were.
   if (dataset.hidden != HiddenRule::kTorchvision) {
     out.Add(std::string_view("hidden"));

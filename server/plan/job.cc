@@ -316,8 +316,9 @@ Status ParseFolderRules(const v1::ImageFolderSpec& folder, DatasetSpec& out) {
   return absl::OkStatus();
 }
 
-StatusOr<std::pair<DatasetSpec, ImageMode>> ParseDatasetAndMode(const v1::DatasetSpec& spec) {
-  std::pair<DatasetSpec, ImageMode> out{{}, ImageMode::kRgb};
+// The dataset, and in a recipe without steps how its images are read.
+StatusOr<std::pair<DatasetSpec, RecipeSpec>> ParseDatasetAndReading(const v1::DatasetSpec& spec) {
+  std::pair<DatasetSpec, RecipeSpec> out;
   switch (spec.kind_case()) {
     case v1::DatasetSpec::kImageFolder: {
       const v1::ImageFolderSpec& folder = spec.image_folder();
@@ -330,11 +331,17 @@ StatusOr<std::pair<DatasetSpec, ImageMode>> ParseDatasetAndMode(const v1::Datase
           CheckPath(bytes ? "dataset.image_folder.path_bytes" : "dataset.image_folder.path",
                     out.first.image_folder));
       ASSIGN_OR_RETURN(
-          out.second,
+          out.second.mode,
           (Pick<v1::ImageMode, ImageMode>(
               "dataset.image_folder.mode", folder.mode(), ImageMode::kRgb,
               {{v1::IMAGE_MODE_RGB, ImageMode::kRgb}, {v1::IMAGE_MODE_L, ImageMode::kL}})));
       RETURN_IF_ERROR(ParseFolderRules(folder, out.first));
+      out.second.exif_transpose = folder.exif_transpose();
+      ASSIGN_OR_RETURN(
+          out.second.wide,
+          (Pick<v1::WideMode, WideMode>(
+              "dataset.image_folder.wide", folder.wide(), WideMode::kScale,
+              {{v1::WIDE_MODE_SCALE, WideMode::kScale}, {v1::WIDE_MODE_CLIP, WideMode::kClip}})));
       return out;
     }
     case v1::DatasetSpec::kName: {
@@ -367,9 +374,9 @@ Status FromJson(std::string_view json, const std::string& prefix,
 StatusOr<Job> ParseJob(const v1::JobSpec& spec) {
   RETURN_IF_ERROR(CheckNoUnknown("", spec));
   Job job;
-  ASSIGN_OR_RETURN(auto dataset, ParseDatasetAndMode(spec.dataset()));
+  ASSIGN_OR_RETURN(auto dataset, ParseDatasetAndReading(spec.dataset()));
   job.dataset = std::move(dataset.first);
-  job.recipe.mode = dataset.second;
+  job.recipe = std::move(dataset.second);
   ASSIGN_OR_RETURN(job.recipe.reference, (Pick<v1::Reference, Reference>(
                                              "reference", spec.reference(), Reference::kPillow13,
                                              {{v1::REFERENCE_PILLOW13, Reference::kPillow13},
@@ -408,7 +415,7 @@ StatusOr<Job> ParseJobJson(std::string_view json) {
 
 StatusOr<DatasetSpec> ParseDataset(const v1::DatasetSpec& spec) {
   RETURN_IF_ERROR(CheckNoUnknown("dataset", spec));
-  ASSIGN_OR_RETURN(auto dataset, ParseDatasetAndMode(spec));
+  ASSIGN_OR_RETURN(auto dataset, ParseDatasetAndReading(spec));
   return std::move(dataset.first);
 }
 

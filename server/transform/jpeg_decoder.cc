@@ -9,9 +9,11 @@
 #include <cstdio>  // jpeglib.h needs FILE and size_t before it
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "server/transform/canvas.h"
+#include "server/transform/orientation.h"
 
 namespace loaderd::transform {
 namespace {
@@ -31,10 +33,10 @@ struct Decoder {
   int header = JPEG_SUSPENDED;
   bool done = false;
   bool too_many_scans = false;
-  bool to_grey = false;
-  uint8_t* pixels = nullptr;
-  size_t row_bytes = 0;
-  uint8_t* rgb_row = nullptr;
+  bool is_late = false;
+  bool is_direct = false;  // libjpeg gives what the canvas takes
+  const Canvas* canvas = nullptr;
+  const DecodeDeadline* deadline = nullptr;
 };
 
 Decoder& Of(j_common_ptr info) { return *static_cast<Decoder*>(info->client_data); }
@@ -42,10 +44,12 @@ Decoder& Of(j_common_ptr info) { return *static_cast<Decoder*>(info->client_data
 [[noreturn]] void OnError(j_common_ptr info) { std::longjmp(Of(info).jump, 1); }
 void OnMessage(j_common_ptr) {}  // warnings are counted by libjpeg and tolerated, as Pillow does
 
+// Called for each row of blocks in each scan.
 void OnProgress(j_common_ptr info) {
-  if (Of(info).info.input_scan_number <= kMaxScans) return;
-  Of(info).too_many_scans = true;
-  std::longjmp(Of(info).jump, 1);
+  Decoder& decoder = Of(info);
+  decoder.too_many_scans = decoder.info.input_scan_number > kMaxScans;
+  decoder.is_late = decoder.deadline->passed();
+  if (decoder.too_many_scans || decoder.is_late) std::longjmp(decoder.jump, 1);
 }
 
 // The source is the whole file; at its end libjpeg suspends, which tells truncation from damage.
@@ -84,20 +88,24 @@ void Start(Decoder& decoder) {
 
 void ReadRows(Decoder& decoder) {
   decoder.done = false;
+  const Canvas& canvas = *decoder.canvas;
   while (decoder.info.output_scanline < decoder.info.output_height) {
-    uint8_t* const row = decoder.pixels + decoder.info.output_scanline * decoder.row_bytes;
-    if (decoder.to_grey) {
-      if (jpeg_read_scanlines(&decoder.info, &decoder.rgb_row, 1) == 0) return;
-      for (JDIMENSION x = 0; x < decoder.info.output_width; ++x) {
-        row[x] = Luma(decoder.rgb_row + size_t{3} * x);
-      }
+    const auto y = static_cast<int>(decoder.info.output_scanline);
+    if (decoder.is_direct) {
+      const JDIMENSION left = decoder.info.output_height - decoder.info.output_scanline;
+      const JDIMENSION count = std::min<JDIMENSION>(kRowsAtOnce, left);
+      JSAMPROW rows[kRowsAtOnce];
+      for (JDIMENSION i = 0; i < count; ++i) rows[i] = canvas.Row(y + static_cast<int>(i));
+      if (jpeg_read_scanlines(&decoder.info, rows, count) == 0) return;
       continue;
     }
-    const JDIMENSION left = decoder.info.output_height - decoder.info.output_scanline;
-    const JDIMENSION count = std::min<JDIMENSION>(kRowsAtOnce, left);
-    JSAMPROW rows[kRowsAtOnce];
-    for (JDIMENSION i = 0; i < count; ++i) rows[i] = row + i * decoder.row_bytes;
-    if (jpeg_read_scanlines(&decoder.info, rows, count) == 0) return;
+    JSAMPROW row = canvas.room();
+    if (jpeg_read_scanlines(&decoder.info, &row, 1) == 0) return;
+    if (decoder.info.out_color_space == JCS_CMYK) {
+      canvas.PutCmyk(y, row, {4, 1}, true);
+    } else {
+      canvas.PutRgb(y, row);
+    }
   }
   decoder.done = true;
 }
@@ -118,6 +126,7 @@ class DestroyAtEnd {
 };
 
 Status Failure(Decoder& decoder) {
+  if (decoder.is_late) return TookTooLong("JPEG", *decoder.deadline);
   if (decoder.too_many_scans) {
     return absl::DataLossError(
         absl::StrCat("JPEG with more than ", kMaxScans, " scans; write it again with fewer"));
@@ -127,62 +136,56 @@ Status Failure(Decoder& decoder) {
   if (decoder.errors.msg_code == JERR_OUT_OF_MEMORY) {
     return absl::ResourceExhaustedError(absl::StrCat("no memory to decode a JPEG: ", message));
   }
-  return absl::DataLossError(absl::StrCat("JPEG cannot be decoded: ", message));
-}
-
-Status Truncated(size_t bytes, const std::string& where) {
-  return absl::DataLossError(absl::StrCat("JPEG is truncated: its ", bytes, " bytes end ", where));
-}
-
-Status NotJpeg(std::span<const uint8_t> encoded) {
-  struct Known {
-    std::string_view begin;
-    const char* name;
-  };
-  static constexpr Known kKnown[] = {
-      {"\x89PNG", "PNG"},
-      {"GIF8", "GIF"},
-      {"RIFF", "RIFF, as WebP is"},
-      {"BM", "BMP"},
-      {std::string_view("II*\0", 4), "TIFF"},
-      {std::string_view("MM\0*", 4), "TIFF"},
-      {"\xff\xd8", "JPEG that ends or breaks after its first bytes"}};
-  const std::string text(reinterpret_cast<const char*>(encoded.data()),
-                         std::min<size_t>(encoded.size(), 8));
-  std::string looks;
-  for (const Known& known : kKnown) {
-    if (text.starts_with(known.begin)) looks = absl::StrCat(" (", known.name, ")");
-  }
-  return absl::DataLossError(absl::StrCat("not a JPEG: begins with \"", absl::CHexEscape(text),
-                                          "\"", looks, "; only JPEG is decoded"));
+  return CannotDecode("JPEG", message);
 }
 
 Status CheckHeader(const Decoder& decoder, uint64_t max_pixels) {
   const jpeg_decompress_struct& info = decoder.info;
-  const uint64_t pixels = uint64_t{info.image_width} * info.image_height;
-  if (pixels > max_pixels) {
-    return absl::DataLossError(absl::StrCat("JPEG claims ", info.image_width, " x ",
-                                            info.image_height, " pixels; the limit is ", max_pixels,
-                                            " pixels"));
-  }
-  if (info.num_components != 1 && info.num_components != 3) {
-    return absl::DataLossError(absl::StrCat("JPEG has ", info.num_components, " components",
-                                            info.num_components == 4 ? " (CMYK or YCCK)" : "",
-                                            "; only grey and three-component JPEGs are decoded"));
+  RETURN_IF_ERROR(CheckClaim("JPEG", info.image_width, info.image_height, max_pixels));
+  if (info.num_components != 1 && info.num_components != 3 && info.num_components != 4) {
+    return CannotDecode("JPEG", absl::StrCat("it has ", info.num_components, " components"));
   }
   return absl::OkStatus();
 }
+
+// From the segments before the first scan, as Pillow finds it.
+int OrientationOf(std::span<const uint8_t> encoded) {
+  static constexpr std::string_view kExif("Exif\0\0", 6);
+  static constexpr std::string_view kXmp("http://ns.adobe.com/xap/1.0/\0", 29);
+  std::vector<uint8_t> exif;  // Pillow puts several together
+  std::span<const uint8_t> xmp;
+  for (std::span<const uint8_t> rest = encoded.subspan(2); rest.size() >= 4;) {
+    const uint8_t marker = rest[1];
+    if (rest[0] != 0xFF || marker == 0xFF) {  // padding, or what libjpeg skips too
+      rest = rest.subspan(1);
+      continue;
+    }
+    if (marker == 0xDA || marker == 0xD9) break;
+    if (marker == 0 || marker == 1 || (marker >= 0xD0 && marker <= 0xD8)) {  // without a body
+      rest = rest.subspan(2);
+      continue;
+    }
+    const size_t length = size_t{rest[2]} << 8 | rest[3];
+    if (length < 2 || length + 2 > rest.size()) break;
+    const std::span<const uint8_t> body = rest.subspan(4, length - 2);
+    const std::string_view text(reinterpret_cast<const char*>(body.data()), body.size());
+    if (marker == 0xE1 && text.starts_with(kExif)) {
+      exif.insert(exif.end(), body.begin() + (exif.empty() ? 0 : 6), body.end());
+    } else if (marker == 0xE1 && text.starts_with(kXmp)) {
+      xmp = body.subspan(kXmp.size());
+    }
+    rest = rest.subspan(length + 2);
+  }
+  return Orientation(exif, xmp);
+}
 }  // namespace
 
-StatusOr<Image> DecodeJpeg(std::span<const uint8_t> encoded, ImageMode mode, uint64_t max_pixels,
-                           ByteBuffer& pixels) {
-  if (encoded.empty()) return absl::DataLossError("not a JPEG: the file is empty");
-  if (encoded.size() < 3 || encoded[0] != 0xFF || encoded[1] != 0xD8 || encoded[2] != 0xFF) {
-    return NotJpeg(encoded);
-  }
+StatusOr<Decoded> DecodeJpeg(std::span<const uint8_t> encoded, const DecodeRules& rules,
+                             ByteBuffer& pixels) {
   Decoder decoder{};
   decoder.info.err = jpeg_std_error(&decoder.errors);
   decoder.info.client_data = &decoder;  // for an error while it is created
+  decoder.deadline = rules.deadline;
   decoder.errors.error_exit = OnError;
   decoder.errors.output_message = OnMessage;
   decoder.progress.progress_monitor = OnProgress;
@@ -195,31 +198,28 @@ StatusOr<Image> DecodeJpeg(std::span<const uint8_t> encoded, ImageMode mode, uin
                     .term_source = OnSourceEdge};
   const DestroyAtEnd destroy(decoder);
   if (!Guarded(decoder, ReadHeader)) return Failure(decoder);
-  if (decoder.header == JPEG_SUSPENDED) return Truncated(encoded.size(), "before the image data");
-  RETURN_IF_ERROR(CheckHeader(decoder, max_pixels));
+  if (decoder.header == JPEG_SUSPENDED) {
+    return Truncated("JPEG", encoded.size(), "before the image data");
+  }
+  RETURN_IF_ERROR(CheckHeader(decoder, rules.max_pixels));
 
   jpeg_decompress_struct& info = decoder.info;
-  const bool is_grey = info.num_components == 1;
-  const int channels = mode == ImageMode::kL ? 1 : 3;
-  decoder.to_grey = !is_grey && channels == 1;
-  info.out_color_space = is_grey && channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  const bool is_grey = info.num_components == 1 && rules.mode == ImageMode::kL;
+  info.out_color_space = is_grey ? JCS_GRAYSCALE : info.num_components == 4 ? JCS_CMYK : JCS_RGB;
   if (!Guarded(decoder, Start)) return Failure(decoder);
-  if (!decoder.done) return Truncated(encoded.size(), "before the last scan");
+  if (!decoder.done) return Truncated("JPEG", encoded.size(), "before the last scan");
 
-  decoder.row_bytes = size_t{info.output_width} * static_cast<size_t>(channels);
-  const size_t image_bytes = decoder.row_bytes * info.output_height;
-  const size_t rgb_row_bytes = decoder.to_grey ? size_t{3} * info.output_width : 0;
-  decoder.pixels = pixels.Resize(image_bytes + rgb_row_bytes).data();
-  decoder.rgb_row = decoder.pixels + image_bytes;
+  decoder.is_direct = is_grey || (rules.mode == ImageMode::kRgb && info.num_components != 4);
+  const size_t room = decoder.is_direct ? 0 : size_t{4} * info.output_width;
+  const Canvas canvas(pixels, rules, info.output_width, info.output_height, room);
+  decoder.canvas = &canvas;
   if (!Guarded(decoder, ReadRows)) return Failure(decoder);
   if (!decoder.done) {
-    return Truncated(encoded.size(),
+    return Truncated("JPEG", encoded.size(),
                      absl::StrCat("in row ", info.output_scanline, " of ", info.output_height));
   }
-  const Image image = Contiguous(decoder.pixels, static_cast<int>(info.output_height),
-                                 static_cast<int>(info.output_width), channels);
   if (!Guarded(decoder, Finish)) return Failure(decoder);
-  return image;
+  return Decoded{canvas.image(), rules.exif_transpose ? OrientationOf(encoded) : 1};
 }
 
 }  // namespace loaderd::transform

@@ -7,8 +7,9 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "server/transform/image_decoder.h"
 #include "server/transform/image_ops.h"
-#include "server/transform/jpeg_decoder.h"
+#include "server/transform/orientation.h"
 #include "server/transform/tensor_table.h"
 
 namespace loaderd::transform {
@@ -47,7 +48,9 @@ Scratch::Scratch() : impl_(std::make_unique<Impl>()) {}
 Scratch::~Scratch() = default;
 
 struct Recipe::Impl {
-  ImageMode mode = ImageMode::kRgb;
+  DecodeRules decode;  // all but the deadline
+  uint64_t max_decode_ms = 0;
+  const Clock* clock = nullptr;
   ImageRules rules;
   std::vector<PlacedStep> steps;
   bool is_tensor = false;
@@ -238,7 +241,12 @@ StatusOr<std::unique_ptr<const Recipe>> Recipe::Compile(const RecipeSpec& spec,
     RETURN_IF_ERROR(compiler.Add(static_cast<uint32_t>(place), spec.steps[place]));
   }
   auto impl = std::make_unique<Impl>();
-  impl->mode = spec.mode;
+  impl->decode = {.mode = spec.mode,
+                  .wide = spec.wide,
+                  .exif_transpose = spec.exif_transpose,
+                  .max_pixels = limits.max_pixels};
+  impl->max_decode_ms = limits.max_decode_ms;
+  impl->clock = limits.clock;
   impl->rules = {.reference = spec.reference, .max_pixels = limits.max_pixels};
   compiler.MoveTo(impl->steps, impl->table, impl->is_tensor, impl->shape);
   return std::unique_ptr<const Recipe>(new Recipe(std::move(impl)));
@@ -250,7 +258,12 @@ const std::optional<std::vector<int64_t>>& Recipe::shape() const { return impl_-
 
 StatusOr<Image> Recipe::Impl::Run(std::span<const uint8_t> encoded, const SampleKey& key,
                                   ImageMemory& memory) const {
-  ASSIGN_OR_RETURN(Image image, DecodeJpeg(encoded, mode, rules.max_pixels, memory.Next()));
+  const DecodeDeadline deadline(*clock, max_decode_ms);
+  DecodeRules decode_rules = decode;
+  decode_rules.deadline = &deadline;
+  ASSIGN_OR_RETURN(const Decoded decoded, DecodeImage(encoded, decode_rules, memory.Next()));
+  Image image = decoded.image;
+  if (decoded.orientation != 1) image = Upright(image, decoded.orientation, memory.Next());
   Runner runner(rules, key, memory);
   for (const PlacedStep& step : steps) {
     StatusOr<Image> result = runner.Apply(step, image);

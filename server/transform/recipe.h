@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "server/base/clock.h"
 #include "server/base/spec.h"
 #include "server/base/status.h"
 #include "server/transform/random.h"
@@ -16,6 +17,8 @@ namespace loaderd::transform {
 struct Limits {
   uint64_t max_pixels = 178956970;  // an image that claims more is refused before memory is taken;
                                     // Pillow's error limit
+  uint64_t max_decode_ms = 30000;   // a sample, where the codec can be stopped
+  const Clock* clock = &Clock::Real();  // outlives the recipe
 };
 
 // The memory that one thread reuses from sample to sample. Not thread-safe.

@@ -13,6 +13,7 @@ from . import _session
 
 _HIDDEN = {"torchvision": "HIDDEN_RULE_TORCHVISION", "skip": "HIDDEN_RULE_SKIP"}
 _MODES = {"RGB": "IMAGE_MODE_RGB", "L": "IMAGE_MODE_L"}
+_WIDE = {"scale": "WIDE_MODE_SCALE", "clip": "WIDE_MODE_CLIP"}
 
 
 class Dataset:
@@ -64,7 +65,9 @@ class ImageFolder(Dataset):
 
     path: str, bytes or PathLike; made absolute. Names need not be UTF-8.
     mode: "RGB" or "L", what every image is converted to.
-    exif_transpose, wide: only False and "scale" in this version.
+    exif_transpose: turn every image upright by its EXIF orientation first, as PIL.ImageOps.exif_transpose; one that is
+        broken or out of range counts as upright.
+    wide: of 16-bit grey images: "scale" keeps the high byte, "clip" makes what is over 255 white, as Pillow's convert.
 
     hidden: "torchvision" takes entries whose names begin with a dot, and __MACOSX, as classes and samples like all others;
         "skip" leaves them out. `describe().notes` counts what was left out and what looks odd, with the first few names.
@@ -93,16 +96,12 @@ class ImageFolder(Dataset):
             raise ValueError("path has a NUL byte")
         if mode not in _MODES:
             raise ValueError(f"mode should be one of {', '.join(_MODES)}, not {mode!r}")
-        if exif_transpose:
-            raise ValueError("exif_transpose=True is not supported by this version: images come as they are stored")
-        if wide != "scale":
-            raise ValueError(
-                f'wide={wide!r} is not supported by this version: only "scale" (16-bit grey is scaled to 8 bits)'
-            )
         if hidden not in _HIDDEN:
             raise ValueError(f"hidden should be one of {', '.join(_HIDDEN)}, not {hidden!r}")
         if class_to_idx is not None and not class_to_idx:
             raise ValueError("class_to_idx is empty: leave it out to number the classes by their names")
+        if wide not in _WIDE:
+            raise ValueError(f"wide should be one of {', '.join(_WIDE)}, not {wide!r}")
         super().__init__()
         self.hidden = hidden
         self._class_to_idx = None
@@ -110,6 +109,8 @@ class ImageFolder(Dataset):
             self._class_to_idx = {name: operator.index(number) for name, number in class_to_idx.items()}
         self._path = os.path.abspath(raw)
         self.mode = mode
+        self.exif_transpose = bool(exif_transpose)
+        self.wide = wide
 
     @property
     def path(self) -> str:
@@ -125,6 +126,10 @@ class ImageFolder(Dataset):
 
     def to_json(self) -> dict[str, Any]:
         folder: dict[str, Any] = {"mode": _MODES[self.mode]}
+        if self.exif_transpose:
+            folder["exif_transpose"] = True
+        if self.wide != "scale":
+            folder["wide"] = _WIDE[self.wide]
         try:
             folder["path"] = self._path.decode("utf-8")
         except UnicodeDecodeError:

@@ -36,13 +36,18 @@ def test_a_name_that_is_not_utf8_goes_as_bytes():
         ({"path": ""}, "path is empty"),
         ({"path": "a\0b"}, "NUL"),
         ({"path": "a", "mode": "CMYK"}, "mode should be one of RGB, L"),
-        ({"path": "a", "exif_transpose": True}, "exif_transpose=True is not supported"),
-        ({"path": "a", "wide": "clip"}, "wide='clip' is not supported"),
+        ({"path": "a", "wide": "white"}, "wide should be one of scale, clip, not 'white'"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, text):
     with pytest.raises(ValueError, match=text):
         loaderd.ImageFolder(**arguments)
+
+
+def test_how_images_are_read_goes_into_the_job():
+    assert "wide" not in loaderd.ImageFolder("/photos").to_json()["image_folder"]
+    spec = loaderd.ImageFolder("/photos", "L", exif_transpose=True, wide="clip").to_json()["image_folder"]
+    assert spec == {"path": "/photos", "mode": "IMAGE_MODE_L", "exif_transpose": True, "wide": "WIDE_MODE_CLIP"}
 
 
 def test_making_testing_and_printing_one_asks_nobody():

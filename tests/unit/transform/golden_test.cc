@@ -7,9 +7,9 @@
 #include <map>
 
 #include "server/transform/image_ops.h"
-#include "server/transform/jpeg_decoder.h"
 #include "server/transform/recipe.h"
 #include "tests/unit/transform/answers.h"
+#include "tests/unit/transform/decoding.h"
 
 namespace loaderd::transform {
 namespace {
@@ -85,7 +85,7 @@ TEST_P(GoldenTest, ResizedCropsWithFlips) {
     const Json& answer = value.struct_value();
     SCOPED_TRACE(answer.ShortDebugString());
     const StatusOr<Image> image =
-        DecodeJpeg(Encoded(Text(answer, "file")), ImageMode::kRgb, kMaxPixels, memory.Next());
+        DecodePixels(Encoded(Text(answer, "file")), ImageMode::kRgb, kMaxPixels, memory.Next());
     ASSERT_TRUE(image.ok()) << image.status();
     const Box box = {.top = Number(answer, "top"),
                      .left = Number(answer, "left"),
@@ -130,20 +130,29 @@ TEST_P(GoldenMoreTest, OtherSizesFiltersPaddingAndGrey) {
   }
 }
 
-// Every JPEG encoding in the set but CMYK.
-TEST_P(GoldenTest, ManyJpegEncodings) {
+// All formats as stored, upright, and with 16-bit grey scaled and clipped.
+TEST_P(GoldenTest, ManyFormats) {
   int compared = 0;
   for (const auto& [name, value] : Object(answers_, "formats").fields()) {
-    if (!name.ends_with(".jpg") || Text(value.struct_value(), "pillow_mode") == "CMYK") continue;
     SCOPED_TRACE(name);
-    ByteBuffer pixels;
-    const StatusOr<Image> image = DecodeJpeg(ReadBytes(Shared() / "golden/formats" / name),
-                                             ImageMode::kRgb, kMaxPixels, pixels);
-    ASSERT_TRUE(image.ok()) << image.status();
-    EXPECT_EQ(HashOf(*image), Text(value.struct_value(), "rgb_sha256"));
+    const Json& right = value.struct_value();
+    const std::vector<uint8_t> bytes = ReadBytes(Shared() / "golden/formats" / name);
+    const std::string& clipped = Text(right, "rgb_sha256");
+    const std::string& scaled = Text(right, "scaled_rgb_sha256");
+    const auto hash = [&](WideMode wide, bool exif_transpose) {
+      RecipeSpec spec;
+      spec.wide = wide;
+      spec.exif_transpose = exif_transpose;
+      const auto recipe = Recipe::Compile(spec, {});
+      const auto output = (*recipe)->ApplyToNew(bytes, {}, scratch_);
+      return output.ok() ? HashOf(output->bytes) : std::string(output.status().message());
+    };
+    EXPECT_EQ(hash(WideMode::kClip, false), clipped);
+    EXPECT_EQ(hash(WideMode::kClip, true), Text(right, "upright_rgb_sha256"));
+    EXPECT_EQ(hash(WideMode::kScale, false), scaled.empty() ? clipped : scaled);
     ++compared;
   }
-  EXPECT_GE(compared, 21);
+  EXPECT_GE(compared, 38);
 }
 
 }  // namespace

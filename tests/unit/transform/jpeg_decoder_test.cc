@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/transform/answers.h"
+#include "tests/unit/transform/decoding.h"
 
 namespace loaderd::transform {
 namespace {
@@ -12,7 +13,7 @@ using ::testing::HasSubstr;
 
 std::string Refusal(std::span<const uint8_t> bytes, uint64_t max_pixels = kMaxPixels) {
   ByteBuffer pixels;
-  const StatusOr<Image> image = DecodeJpeg(bytes, ImageMode::kRgb, max_pixels, pixels);
+  const StatusOr<Image> image = DecodePixels(bytes, ImageMode::kRgb, max_pixels, pixels);
   EXPECT_EQ(image.status().code(), absl::StatusCode::kDataLoss);
   return std::string(image.status().message());
 }
@@ -26,39 +27,30 @@ TEST(JpegDecoderTest, EqualsPillowOnEveryFixture) {
   int equal = 0, refused = 0;
   for (const auto& [name, value] : answers.fields()) {
     SCOPED_TRACE(name);
-    if (name == "cmyk.jpg" || name == "many_scans.jpg") continue;
+    if (!name.ends_with(".jpg") || name == "many_scans.jpg") continue;
     const std::vector<uint8_t> bytes = Fixture(name);
     ByteBuffer pixels;
     if (!value.has_struct_value()) {
-      EXPECT_EQ(DecodeJpeg(bytes, ImageMode::kRgb, kMaxPixels, pixels).status().code(),
+      EXPECT_EQ(DecodePixels(bytes, ImageMode::kRgb, kMaxPixels, pixels).status().code(),
                 absl::StatusCode::kDataLoss);
       ++refused;
       continue;
     }
     const Json& right = value.struct_value();
-    const StatusOr<Image> rgb = DecodeJpeg(bytes, ImageMode::kRgb, kMaxPixels, pixels);
+    const StatusOr<Image> rgb = DecodePixels(bytes, ImageMode::kRgb, kMaxPixels, pixels);
     ASSERT_TRUE(rgb.ok()) << rgb.status();
     EXPECT_EQ(rgb->height, Number(right, "height"));
     EXPECT_EQ(rgb->width, Number(right, "width"));
     EXPECT_EQ(rgb->channels, 3);
     EXPECT_EQ(HashOf(*rgb), Text(right, "rgb"));
-    const StatusOr<Image> grey = DecodeJpeg(bytes, ImageMode::kL, kMaxPixels, pixels);
+    const StatusOr<Image> grey = DecodePixels(bytes, ImageMode::kL, kMaxPixels, pixels);
     ASSERT_TRUE(grey.ok()) << grey.status();
     EXPECT_EQ(grey->channels, 1);
     EXPECT_EQ(HashOf(*grey), Text(right, "grey"));
     ++equal;
   }
-  EXPECT_EQ(equal, 16);
+  EXPECT_EQ(equal, 17);
   EXPECT_EQ(refused, 7);
-}
-
-TEST(JpegDecoderTest, SaysWhatAFileThatIsNoJpegBeginsWith) {
-  EXPECT_EQ(RefusalOf("empty.jpg"), "not a JPEG: the file is empty");
-  EXPECT_EQ(RefusalOf("text.jpg"), "not a JPEG: begins with \"<html>no\"; only JPEG is decoded");
-  const uint8_t png[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n', 0};
-  EXPECT_THAT(Refusal(png), HasSubstr("begins with \"\\x89PNG\\r\\n\\x1a\\n\" (PNG)"));
-  const uint8_t start[] = {0xFF, 0xD8};
-  EXPECT_THAT(Refusal(start), HasSubstr("breaks after its first bytes"));
 }
 
 TEST(JpegDecoderTest, SaysWhereATruncatedFileEnds) {
@@ -74,7 +66,7 @@ TEST(JpegDecoderTest, EveryPrefixOfAFileIsRefused) {
     // A copy of its own, so that a sanitizer sees a read past the end.
     const std::vector<uint8_t> prefix(whole.begin(), whole.begin() + static_cast<long>(size));
     ByteBuffer pixels;
-    const StatusOr<Image> image = DecodeJpeg(prefix, ImageMode::kRgb, kMaxPixels, pixels);
+    const StatusOr<Image> image = DecodePixels(prefix, ImageMode::kRgb, kMaxPixels, pixels);
     ASSERT_EQ(image.status().code(), absl::StatusCode::kDataLoss) << size;
   }
 }
@@ -82,7 +74,7 @@ TEST(JpegDecoderTest, EveryPrefixOfAFileIsRefused) {
 TEST(JpegDecoderTest, RefusesAHugeClaimBeforeItTakesMemory) {
   const std::vector<uint8_t> bytes = Fixture("huge_claim.jpg");
   ByteBuffer pixels;
-  const StatusOr<Image> image = DecodeJpeg(bytes, ImageMode::kRgb, kMaxPixels, pixels);
+  const StatusOr<Image> image = DecodePixels(bytes, ImageMode::kRgb, kMaxPixels, pixels);
   EXPECT_EQ(image.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(image.status().message(),
             "JPEG claims 65500 x 65500 pixels; the limit is 178956970 pixels");
@@ -92,16 +84,12 @@ TEST(JpegDecoderTest, RefusesAHugeClaimBeforeItTakesMemory) {
 TEST(JpegDecoderTest, TakesAnImageOfExactlyTheLimit) {
   const std::vector<uint8_t> bytes = Fixture("colour_420.jpg");
   ByteBuffer pixels;
-  EXPECT_TRUE(DecodeJpeg(bytes, ImageMode::kRgb, 61 * 83, pixels).ok());
+  EXPECT_TRUE(DecodePixels(bytes, ImageMode::kRgb, 61 * 83, pixels).ok());
   EXPECT_THAT(Refusal(bytes, 61 * 83 - 1), HasSubstr("83 x 61"));
 }
 
 TEST(JpegDecoderTest, RefusesAScanBomb) {
   EXPECT_THAT(RefusalOf("many_scans.jpg"), HasSubstr("more than 500 scans"));
-}
-
-TEST(JpegDecoderTest, RefusesCmykByName) {
-  EXPECT_THAT(RefusalOf("cmyk.jpg"), HasSubstr("4 components (CMYK or YCCK)"));
 }
 
 TEST(JpegDecoderTest, PassesOnWhatLibjpegSaysOfAnImpossibleFile) {
@@ -115,13 +103,13 @@ TEST(JpegDecoderTest, PassesOnWhatLibjpegSaysOfAnImpossibleFile) {
 TEST(JpegDecoderTest, DamageDoesNotReachTheNextFile) {
   const std::vector<uint8_t> good = Fixture("colour_420.jpg");
   ByteBuffer pixels;
-  const std::string right = HashOf(*DecodeJpeg(good, ImageMode::kRgb, kMaxPixels, pixels));
+  const std::string right = HashOf(*DecodePixels(good, ImageMode::kRgb, kMaxPixels, pixels));
   for (size_t place = 2; place < good.size(); place += 7) {
     std::vector<uint8_t> bad = good;
     bad[place] ^= 0xA5;
     // Whatever comes of it, it ends, and within the limit.
-    (void)DecodeJpeg(bad, ImageMode::kRgb, 1 << 20, pixels);
-    ASSERT_EQ(HashOf(*DecodeJpeg(good, ImageMode::kRgb, kMaxPixels, pixels)), right) << place;
+    (void)DecodePixels(bad, ImageMode::kRgb, 1 << 20, pixels);
+    ASSERT_EQ(HashOf(*DecodePixels(good, ImageMode::kRgb, kMaxPixels, pixels)), right) << place;
   }
 }
 

@@ -7,8 +7,8 @@
 #include <array>
 #include <tuple>
 
-#include "server/transform/jpeg_decoder.h"
 #include "tests/unit/transform/answers.h"
+#include "tests/unit/transform/decoding.h"
 
 namespace loaderd::transform {
 namespace {
@@ -36,7 +36,7 @@ TEST_P(ResampleTest, EqualsPillowInAllFiltersUpAndDown) {
     const std::vector<uint8_t> bytes = Fixture(file);
     for (const auto& [mode_name, mode] :
          {std::pair("RGB", ImageMode::kRgb), std::pair("L", ImageMode::kL)}) {
-      const StatusOr<Image> source = DecodeJpeg(bytes, mode, kMaxPixels, pixels);
+      const StatusOr<Image> source = DecodePixels(bytes, mode, kMaxPixels, pixels);
       ASSERT_TRUE(source.ok()) << source.status();
       for (const auto& [filter_name, filter] : kFilters) {
         Sha256 hash;
