@@ -29,6 +29,16 @@ struct Size {
   friend bool operator==(const Size&, const Size&) = default;
 };
 
+// Pixels on each side, 0 to 65535.
+struct Padding {
+  int left = 0;
+  int top = 0;
+  int right = 0;
+  int bottom = 0;
+  friend bool operator==(const Padding&, const Padding&) = default;
+};
+enum class PadMode { kConstant, kEdge, kReflect, kSymmetric };
+
 // torchvision's transforms, checked one by one; whether their sequence makes sense is
 // Recipe::Compile's to say.
 namespace step {
