@@ -34,6 +34,16 @@ struct Size {
   friend bool operator==(const Size&, const Size&) = default;
 };
 
+// Pixels on each side, 0 to 65535.
+struct Padding {
+  int left = 0;
+  int top = 0;
+  int right = 0;
+  int bottom = 0;
+  friend bool operator==(const Padding&, const Padding&) = default;
+};
+enum class PadMode { kConstant, kEdge, kReflect, kSymmetric };
+
 // torchvision's transforms, checked one by one; whether their sequence makes sense is
 // Recipe::Compile's to say.
 namespace step {
@@ -66,11 +76,136 @@ struct Normalize {
   std::vector<double> mean;  // 1 or as many as channels, as std; finite
   std::vector<double> std;   // not 0
 };
+
+using Interval = std::array<double, 2>;  // min <= max
+using Fill = std::vector<uint8_t>;       // one value for all channels, or one a channel
+using Point = std::array<double, 2>;     // x, y
+
+struct Pad {
+  Padding padding;
+  Fill fill = {0};
+  PadMode mode = PadMode::kConstant;
+};
+struct RandomCrop {
+  Size size;
+  Padding padding;
+  bool pad_if_needed = false;
+  Fill fill = {0};
+  PadMode mode = PadMode::kConstant;
+};
+struct RandomVerticalFlip {
+  double p = 0.5;
+};
+// Here and below a filter is kNearest, kBilinear or kBicubic.
+struct RandomRotation {
+  Interval degrees = {0, 0};
+  Filter filter = Filter::kNearest;
+  bool expand = false;
+  std::optional<Point> center;
+  Fill fill = {0};
+};
+struct RandomAffine {
+  Interval degrees = {0, 0};
+  std::optional<std::array<double, 2>> translate;  // parts of width and height, 0 to 1
+  std::optional<Interval> scale;                   // greater than 0
+  std::optional<Interval> shear_x;
+  std::optional<Interval> shear_y;
+  Filter filter = Filter::kNearest;
+  Fill fill = {0};
+  std::optional<Point> center;
+};
+struct RandomPerspective {
+  double distortion_scale = 0.5;
+  double p = 0.5;
+  Filter filter = Filter::kBilinear;
+  Fill fill = {0};
+};
+struct ColorJitter {  // nullopt: leaves it as it is
+  std::optional<Interval> brightness;
+  std::optional<Interval> contrast;
+  std::optional<Interval> saturation;
+  std::optional<Interval> hue;
+};
+struct RandomGrayscale {
+  double p = 0.1;
+};
+struct GaussianBlur {
+  std::array<int, 2> kernel = {1, 1};  // width, height; odd
+  Interval sigma = {0.1, 2.0};         // greater than 0
+};
+struct RandomErasing {
+  double p = 0.5;
+  Interval scale = {0.02, 0.33};
+  Interval ratio = {0.3, 3.3};
+  std::vector<double> value = {0};  // one, or one a channel; none: normal noise
+};
+struct RandAugment {
+  int num_ops = 2;
+  int magnitude = 9;  // below num_magnitude_bins
+  int num_magnitude_bins = 31;
+  Filter filter = Filter::kNearest;
+  Fill fill = {0};
+};
+struct TrivialAugmentWide {
+  int num_magnitude_bins = 31;
+  Filter filter = Filter::kNearest;
+  Fill fill = {0};
+};
+enum class AugmentPolicy { kImageNet, kCifar10, kSvhn };
+struct AutoAugment {
+  AugmentPolicy policy = AugmentPolicy::kImageNet;
+  Filter filter = Filter::kNearest;
+  Fill fill = {0};
+};
+struct RandomInvert {
+  double p = 0.5;
+};
+struct RandomPosterize {
+  int bits = 8;  // 1 to 8
+  double p = 0.5;
+};
+struct RandomSolarize {
+  double threshold = 0;
+  double p = 0.5;
+};
+struct RandomAdjustSharpness {
+  double factor = 1;
+  double p = 0.5;
+};
+struct RandomAutocontrast {
+  double p = 0.5;
+};
+struct RandomEqualize {
+  double p = 0.5;
+};
+
+struct Nested;  // a Step
+struct RandomApply {
+  std::vector<Nested> transforms;
+  double p = 0.5;
+};
+struct RandomChoice {
+  std::vector<Nested> transforms;  // not empty
+  std::vector<double> weights;     // none, or one a transform; their sum is greater than 0
+};
+struct RandomOrder {
+  std::vector<Nested> transforms;
+};
 }  // namespace step
 
-using Step = std::variant<step::Resize, step::CenterCrop, step::RandomResizedCrop,
-                          step::RandomHorizontalFlip, step::Grayscale, step::PilToTensor,
-                          step::ToTensor, step::ConvertImageDtype, step::Normalize>;
+using Step = std::variant<
+    step::Resize, step::CenterCrop, step::RandomResizedCrop, step::RandomHorizontalFlip,
+    step::Grayscale, step::PilToTensor, step::ToTensor, step::ConvertImageDtype, step::Normalize,
+    step::Pad, step::RandomCrop, step::RandomVerticalFlip, step::RandomRotation, step::RandomAffine,
+    step::RandomPerspective, step::ColorJitter, step::RandomGrayscale, step::GaussianBlur,
+    step::RandomErasing, step::RandAugment, step::TrivialAugmentWide, step::AutoAugment,
+    step::RandomInvert, step::RandomPosterize, step::RandomSolarize, step::RandomAdjustSharpness,
+    step::RandomAutocontrast, step::RandomEqualize, step::RandomApply, step::RandomChoice,
+    step::RandomOrder>;
+
+struct step::Nested {
+  Step step;
+};
 
 struct RecipeSpec {
   ImageMode mode = ImageMode::kRgb;

@@ -36,6 +36,20 @@ class Canonical {
     Add(uint64_t{values.size()});
     for (const double value : values) Add(value);
   }
+  void Add(const step::Fill& fill) {
+    Add(uint64_t{fill.size()});
+    for (const uint8_t value : fill) bytes_.push_back(static_cast<char>(value));
+  }
+  void Add(const Padding& padding) {
+    for (const int side : {padding.left, padding.top, padding.right, padding.bottom}) {
+      Add(static_cast<uint64_t>(side));
+    }
+  }
+  template <typename Value>
+  void Add(const std::optional<Value>& value) {
+    Add(uint64_t{value.has_value()});
+    if (value) Add(*value);
+  }
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -68,6 +82,109 @@ struct AddStep {
   void operator()(const step::Normalize& step) const {
     out.Add(step.mean);
     out.Add(step.std);
+  }
+  void operator()(const step::Pad& step) const {
+    out.Add(step.padding);
+    out.Add(step.fill);
+    out.Add(step.mode);
+  }
+  void operator()(const step::RandomCrop& step) const {
+    out.Add(step.size);
+    out.Add(step.padding);
+    out.Add(static_cast<uint64_t>(step.pad_if_needed));
+    out.Add(step.fill);
+    out.Add(step.mode);
+  }
+  void operator()(const step::RandomVerticalFlip& step) const { out.Add(step.p); }
+  void operator()(const step::RandomRotation& step) const {
+    out.Add(step.degrees);
+    out.Add(step.filter);
+    out.Add(static_cast<uint64_t>(step.expand));
+    out.Add(step.center);
+    out.Add(step.fill);
+  }
+  void operator()(const step::RandomAffine& step) const {
+    out.Add(step.degrees);
+    out.Add(step.translate);
+    out.Add(step.scale);
+    out.Add(step.shear_x);
+    out.Add(step.shear_y);
+    out.Add(step.filter);
+    out.Add(step.fill);
+    out.Add(step.center);
+  }
+  void operator()(const step::RandomPerspective& step) const {
+    out.Add(step.distortion_scale);
+    out.Add(step.p);
+    out.Add(step.filter);
+    out.Add(step.fill);
+  }
+  void operator()(const step::ColorJitter& step) const {
+    out.Add(step.brightness);
+    out.Add(step.contrast);
+    out.Add(step.saturation);
+    out.Add(step.hue);
+  }
+  void operator()(const step::RandomGrayscale& step) const { out.Add(step.p); }
+  void operator()(const step::GaussianBlur& step) const {
+    out.Add(static_cast<uint64_t>(step.kernel[0]));
+    out.Add(static_cast<uint64_t>(step.kernel[1]));
+    out.Add(step.sigma);
+  }
+  void operator()(const step::RandomErasing& step) const {
+    out.Add(step.p);
+    out.Add(step.scale);
+    out.Add(step.ratio);
+    out.Add(step.value);
+  }
+  void operator()(const step::RandAugment& step) const {
+    out.Add(static_cast<uint64_t>(step.num_ops));
+    out.Add(static_cast<uint64_t>(step.magnitude));
+    out.Add(static_cast<uint64_t>(step.num_magnitude_bins));
+    out.Add(step.filter);
+    out.Add(step.fill);
+  }
+  void operator()(const step::TrivialAugmentWide& step) const {
+    out.Add(static_cast<uint64_t>(step.num_magnitude_bins));
+    out.Add(step.filter);
+    out.Add(step.fill);
+  }
+  void operator()(const step::AutoAugment& step) const {
+    out.Add(step.policy);
+    out.Add(step.filter);
+    out.Add(step.fill);
+  }
+  void operator()(const step::RandomInvert& step) const { out.Add(step.p); }
+  void operator()(const step::RandomPosterize& step) const {
+    out.Add(static_cast<uint64_t>(step.bits));
+    out.Add(step.p);
+  }
+  void operator()(const step::RandomSolarize& step) const {
+    out.Add(step.threshold);
+    out.Add(step.p);
+  }
+  void operator()(const step::RandomAdjustSharpness& step) const {
+    out.Add(step.factor);
+    out.Add(step.p);
+  }
+  void operator()(const step::RandomAutocontrast& step) const { out.Add(step.p); }
+  void operator()(const step::RandomEqualize& step) const { out.Add(step.p); }
+  void operator()(const step::RandomApply& step) const {
+    Held(step.transforms);
+    out.Add(step.p);
+  }
+  void operator()(const step::RandomChoice& step) const {
+    Held(step.transforms);
+    out.Add(step.weights);
+  }
+  void operator()(const step::RandomOrder& step) const { Held(step.transforms); }
+
+  void Held(const std::vector<step::Nested>& steps) const {
+    out.Add(uint64_t{steps.size()});
+    for (const step::Nested& nested : steps) {
+      out.Add(uint64_t{nested.step.index()});
+      std::visit(*this, nested.step);
+    }
   }
 };
 

@@ -31,6 +31,7 @@ void ImageMemory::Trim(size_t bytes) {
   for (ByteBuffer& buffer : buffers_) {
     if (buffer.capacity() > bytes) buffer.Free();
   }
+  if (extra_.capacity() > bytes) extra_.Free();
   resampler_.Trim(bytes);
 }
 

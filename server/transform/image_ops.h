@@ -23,6 +23,8 @@ class ImageMemory {
   // only when it writes.
   ByteBuffer& Next() { return buffers_[current_ ^= 1]; }
   Resampler& resampler() { return resampler_; }
+  // For what a step needs while it runs.
+  ByteBuffer& extra() { return extra_; }
 
   // Gives back what is larger than `bytes`, so that one huge image does not keep memory for ever.
   void Trim(size_t bytes);
@@ -31,6 +33,7 @@ class ImageMemory {
   std::array<ByteBuffer, 2> buffers_;
   size_t current_ = 0;
   Resampler resampler_;
+  ByteBuffer extra_;
 };
 
 struct Scratch::Impl {

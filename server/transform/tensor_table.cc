@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -58,6 +59,15 @@ float Rounded(float value, DType dtype) {
 }
 
 float Rounded(double value, DType dtype) { return Rounded(static_cast<float>(value), dtype); }
+
+float Converted(float value, DType from, DType to) {
+  return Rounded(from == DType::kUint8 ? value / 255.0F : value, to);
+}
+
+// The one for all, or the channel's.
+double Of(const std::vector<double>& values, size_t channel) {
+  return values[values.size() == 1 ? 0 : channel];
+}
 }  // namespace
 
 TensorTable::TensorTable(int channels) : values_(static_cast<size_t>(channels)) {
@@ -71,7 +81,8 @@ void TensorTable::ToFloat(DType dtype) {
   const bool was_uint8 = dtype_ == DType::kUint8;
   dtype_ = dtype;
   for (std::array<float, 256>& channel : values_) {
-    for (float& value : channel) value = Rounded(was_uint8 ? value / 255.0F : value, dtype);
+    for (float& value : channel)
+      value = Converted(value, was_uint8 ? DType::kUint8 : DType::kFloat32, dtype);
   }
   Encode();
 }
@@ -140,6 +151,36 @@ void TensorTable::Apply(const Image& image, uint8_t* out) const {
   } else {
     look_up(bits32_);
   }
+}
+
+void TensorChain::ToFloat(DType dtype) {
+  dtype_ = dtype;
+  links_.push_back({.dtype = dtype, .shifts = {}, .divisors = {}});
+}
+
+void TensorChain::Normalize(std::vector<double> shifts, std::vector<double> divisors) {
+  links_.push_back({.dtype = dtype_, .shifts = std::move(shifts), .divisors = std::move(divisors)});
+}
+
+uint32_t TensorChain::Bits(int channel, float value) const {
+  const auto c = static_cast<size_t>(channel);
+  DType dtype = start_;
+  value = dtype == DType::kUint8 ? static_cast<float>(static_cast<uint8_t>(static_cast<int>(value)))
+                                 : Rounded(value, dtype);
+  for (const Link& link : links_) {
+    if (link.shifts.empty()) {
+      value = Converted(value, dtype, link.dtype);
+      dtype = link.dtype;
+    } else {
+      const float shift = Rounded(Of(link.shifts, c), dtype);
+      const float divisor = Rounded(Of(link.divisors, c), dtype);
+      value = Rounded(Rounded(value - shift, dtype) / divisor, dtype);
+    }
+  }
+  if (dtype == DType::kUint8) return static_cast<uint8_t>(value);
+  if (dtype == DType::kFloat16) return HalfBits(value);
+  if (dtype == DType::kBfloat16) return BrainBits(value);
+  return std::bit_cast<uint32_t>(value);
 }
 
 }  // namespace loaderd::transform

@@ -46,4 +46,30 @@ class TensorTable {
   std::vector<std::array<uint32_t, 256>> bits32_;
 };
 
+// What the tensor steps after a place in the recipe make of an element that is not in the table.
+class TensorChain {
+ public:
+  // `dtype` is the tensor's there.
+  explicit TensorChain(DType dtype) : start_(dtype), dtype_(dtype) {}
+
+  // As TensorTable's, which has checked them.
+  void ToFloat(DType dtype);
+  void Normalize(std::vector<double> shifts, std::vector<double> divisors);
+
+  DType dtype() const { return dtype_; }  // at the end
+  // The bits, in the low bytes, of an element that was set to `value`. As uint8 it is cut to an
+  // integer and taken modulo 256, as torch does.
+  uint32_t Bits(int channel, float value) const;
+
+ private:
+  struct Link {
+    DType dtype = DType::kFloat32;
+    std::vector<double> shifts;  // none: a conversion
+    std::vector<double> divisors;
+  };
+  DType start_;
+  DType dtype_;
+  std::vector<Link> links_;
+};
+
 }  // namespace loaderd::transform
