@@ -222,7 +222,8 @@ Status Compiler::Hold(const std::vector<step::Nested>& steps, bool one_of_them, 
   for (const std::optional<Size>& size : sizes) {
     if (size != size_) size_.reset();
   }
-  outer.back().held = std::exchange(steps_, std::move(outer));
+  std::vector<PlacedStep> held = std::exchange(steps_, std::move(outer));
+  steps_.back().held = std::move(held);
   --depth_;
   return absl::OkStatus();
 }
