@@ -401,6 +401,8 @@ TEST(FingerprintTest, DependsOnAllThatIsDeliveredAndOnNothingElse) {
   }
   all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data"}})")));
   all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data","mode":2}})")));
+  all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data","exif_transpose":true}})")));
+  all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data","wide":"WIDE_MODE_CLIP"}})")));
   all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data2"}})")));
   all.push_back(of(DatasetJob(R"({"image_folder":{"path":"/data","hidden":2}})")));
   for (const char* number : {R"({"name":"a"})", R"({"name":"b"})", R"({"name":"a","number":1})"}) {
