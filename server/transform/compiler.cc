@@ -222,7 +222,8 @@ Status Compiler::Hold(const std::vector<step::Nested>& steps, bool one_of_them, 
   for (const std::optional<Size>& size : sizes) {
     if (size != size_) size_.reset();
   }
-  outer.back().held = std::exchange(steps_, std::move(outer));
+  outer.back().held = std::move(steps_);
+  steps_ = std::move(outer);
   --depth_;
   return absl::OkStatus();
 }
