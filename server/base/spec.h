@@ -101,18 +101,19 @@ struct RandomRotation {
   Interval degrees = {0, 0};
   Filter filter = Filter::kNearest;
   bool expand = false;
-  std::optional<Point> center;
+  std::optional<Point> center = std::nullopt;
   Fill fill = {0};
 };
 struct RandomAffine {
   Interval degrees = {0, 0};
-  std::optional<std::array<double, 2>> translate;  // parts of width and height, 0 to 1
-  std::optional<Interval> scale;                   // greater than 0
-  std::optional<Interval> shear_x;
-  std::optional<Interval> shear_y;
+  std::optional<std::array<double, 2>> translate =
+      std::nullopt;                              // parts of width and height, 0 to 1
+  std::optional<Interval> scale = std::nullopt;  // greater than 0
+  std::optional<Interval> shear_x = std::nullopt;
+  std::optional<Interval> shear_y = std::nullopt;
   Filter filter = Filter::kNearest;
   Fill fill = {0};
-  std::optional<Point> center;
+  std::optional<Point> center = std::nullopt;
 };
 struct RandomPerspective {
   double distortion_scale = 0.5;
@@ -121,10 +122,10 @@ struct RandomPerspective {
   Fill fill = {0};
 };
 struct ColorJitter {  // nullopt: leaves it as it is
-  std::optional<Interval> brightness;
-  std::optional<Interval> contrast;
-  std::optional<Interval> saturation;
-  std::optional<Interval> hue;
+  std::optional<Interval> brightness = std::nullopt;
+  std::optional<Interval> contrast = std::nullopt;
+  std::optional<Interval> saturation = std::nullopt;
+  std::optional<Interval> hue = std::nullopt;
 };
 struct RandomGrayscale {
   double p = 0.1;
@@ -181,12 +182,12 @@ struct RandomEqualize {
 
 struct Nested;  // a Step
 struct RandomApply {
-  std::vector<Nested> transforms;
+  std::vector<Nested> transforms = {};
   double p = 0.5;
 };
 struct RandomChoice {
-  std::vector<Nested> transforms;  // not empty
-  std::vector<double> weights;     // none, or one a transform; their sum is greater than 0
+  std::vector<Nested> transforms = {};  // not empty
+  std::vector<double> weights = {};     // none, or one a transform; their sum is greater than 0
 };
 struct RandomOrder {
   std::vector<Nested> transforms;

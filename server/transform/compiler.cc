@@ -222,8 +222,8 @@ Status Compiler::Hold(const std::vector<step::Nested>& steps, bool one_of_them, 
   for (const std::optional<Size>& size : sizes) {
     if (size != size_) size_.reset();
   }
-  std::vector<PlacedStep> held = std::exchange(steps_, std::move(outer));
-  steps_.back().held = std::move(held);
+  outer.back().held = std::move(steps_);
+  steps_ = std::move(outer);
   --depth_;
   return absl::OkStatus();
 }

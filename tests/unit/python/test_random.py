@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import math
 
 import pytest
@@ -74,3 +75,10 @@ def test_flip_happens_with_its_probability():
     assert math.isclose(sum(flips) / len(flips), 0.5, abs_tol=0.03)
     assert not any(random.random_horizontal_flip(3, 0, index, 1, 0.0) for index in range(100))
     assert all(random.random_horizontal_flip(3, 0, index, 1, 1.0) for index in range(100))
+
+
+def test_parameters_are_those_that_the_daemons_own_tests_assert():
+    import make_random_answers
+
+    known = json.loads(make_random_answers.FILE.read_text())["answers"]
+    assert json.loads(json.dumps(make_random_answers.answers())) == known

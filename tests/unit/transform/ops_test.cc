@@ -15,6 +15,7 @@
 #include "server/transform/jpeg_decoder.h"
 #include "server/transform/recipe.h"
 #include "tests/unit/transform/answers.h"
+#include "tests/unit/transform/decoding.h"
 
 namespace loaderd::transform {
 namespace {
@@ -199,7 +200,7 @@ TEST_F(OpsTest, EqualTorchvisionOnTheFixtures) {
     SCOPED_TRACE(answer.ShortDebugString());
     const ImageMode mode = Text(answer, "mode") == "L" ? ImageMode::kL : ImageMode::kRgb;
     StatusOr<Image> source =
-        DecodeJpeg(Fixture(Text(answer, "file")), mode, kMaxPixels, memory().Next());
+        DecodePixels(Fixture(Text(answer, "file")), mode, kMaxPixels, memory().Next());
     ASSERT_TRUE(source.ok()) << source.status();
     if (List(answer, "crop").size() == 2) source = source->Crop({.height = 17, .width = 31});
     const StatusOr<Image> image = Apply(answer, *source, memory());
