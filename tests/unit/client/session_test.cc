@@ -484,7 +484,7 @@ TEST_F(SessionTest, CallsOnNothingAreRefused) {
   EXPECT_EQ(loaderd_opened_of(nullptr), nullptr);
   loaderd_release(nullptr);
   loaderd_close(nullptr);
-  EXPECT_EQ(loaderd_abi_version(), 1u);
+  EXPECT_EQ(loaderd_abi_version(), uint32_t{LOADERD_ABI_VERSION});
   StartDaemon();
   ASSERT_EQ(Open(), LOADERD_OK);
   EXPECT_EQ(loaderd_next(session_, 0, &batch), LOADERD_FAILED_PRECONDITION);
