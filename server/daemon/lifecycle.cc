@@ -100,8 +100,8 @@ struct Watchdog::Impl {
     }
     changed.NotifyAll();
     timer.expires_after(interval);
-    timer.async_wait([this](const boost::system::error_code& error) {
-      if (!error) Tick();
+    timer.async_wait([this, alive = alive](const boost::system::error_code& error) {
+      if (!error && *alive) Tick();
     });
   }
 
@@ -132,7 +132,8 @@ struct Watchdog::Impl {
   CondVar changed;
   bool asked ABSL_GUARDED_BY(mutex) = false;
   bool stopping ABSL_GUARDED_BY(mutex) = false;
-  // shared_ptr: a posted answer may come after the end. Read and written on the loop's thread.
+  // shared_ptr: a posted answer, or an expiry that was queued already, may come after the end. Read
+  // and written on the loop's thread.
   const std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   std::thread asker;  // the last: it uses all of the above
 };

@@ -46,8 +46,8 @@ void Acceptor::Retry() {
 void Acceptor::Wait() {
   if (!listener_.is_open()) return;
   listener_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                       [this](const boost::system::error_code& error) {
-                         if (!error) AcceptAll();
+                       [this, alive = lifetime_.token()](const boost::system::error_code& error) {
+                         if (!error && !alive.expired()) AcceptAll();
                        });
 }
 
@@ -58,8 +58,8 @@ void Acceptor::Pause(const char* why) {
   }
   paused_ = true;
   pause_.expires_after(kPause);
-  pause_.async_wait([this](const boost::system::error_code&) {
-    if (!listener_.is_open()) return;
+  pause_.async_wait([this, alive = lifetime_.token()](const boost::system::error_code&) {
+    if (alive.expired() || !listener_.is_open()) return;
     paused_ = false;
     Wait();
   });

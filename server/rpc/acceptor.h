@@ -10,6 +10,7 @@
 #include "server/base/budget.h"
 #include "server/base/status.h"
 #include "server/base/unique_fd.h"
+#include "server/rpc/lifetime.h"
 #include "server/rpc/peer.h"
 
 namespace loaderd::rpc {
@@ -49,6 +50,7 @@ class Acceptor {
   const Accepted accepted_;
   bool paused_ = false;
   bool told_ = false;  // the pause has been logged
+  Lifetime lifetime_;
 };
 
 }  // namespace loaderd::rpc

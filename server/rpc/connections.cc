@@ -70,22 +70,23 @@ void Connections::Watch(uint64_t connection) {
   const auto it = records_.find(connection);
   if (it == records_.end()) return;
   // Asio completes an error wait on EPOLLHUP and EPOLLERR.
-  it->second->watch.async_wait(boost::asio::posix::stream_descriptor::wait_error,
-                               [this, connection](const boost::system::error_code& error) {
-                                 if (error == boost::asio::error::operation_aborted) return;
-                                 bool hung_up = true;
-                                 {
-                                   MutexLock lock(mutex_);
-                                   const auto it = records_.find(connection);
-                                   if (it == records_.end()) return;
-                                   hung_up = HungUp(it->second->watch.native_handle());
-                                 }
-                                 if (hung_up) {
-                                   Remove(connection);
-                                 } else {
-                                   Watch(connection);
-                                 }
-                               });
+  it->second->watch.async_wait(
+      boost::asio::posix::stream_descriptor::wait_error,
+      [this, connection, alive = lifetime_.token()](const boost::system::error_code& error) {
+        if (error == boost::asio::error::operation_aborted || alive.expired()) return;
+        bool hung_up = true;
+        {
+          MutexLock lock(mutex_);
+          const auto it = records_.find(connection);
+          if (it == records_.end()) return;
+          hung_up = HungUp(it->second->watch.native_handle());
+        }
+        if (hung_up) {
+          Remove(connection);
+        } else {
+          Watch(connection);
+        }
+      });
 }
 
 void Connections::Remove(uint64_t connection) {
@@ -174,8 +175,8 @@ void Connections::Sweep() {
     silent_logged_ = now;
   }
   sweep_.expires_after(kSweepEvery);
-  sweep_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) Sweep();
+  sweep_.async_wait([this, alive = lifetime_.token()](const boost::system::error_code& error) {
+    if (!error && !alive.expired()) Sweep();
   });
 }
 

@@ -18,6 +18,7 @@
 #include "server/base/mutex.h"
 #include "server/base/unique_fd.h"
 #include "server/engine/engine.h"
+#include "server/rpc/lifetime.h"
 #include "server/rpc/peer.h"
 
 namespace loaderd::rpc {
@@ -61,6 +62,7 @@ class Connections {
   boost::asio::steady_timer sweep_;
   uint64_t silent_ended_ = 0;  // since the last log line
   std::chrono::steady_clock::time_point silent_logged_;
+  Lifetime lifetime_;
 
   mutable Mutex mutex_;
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;

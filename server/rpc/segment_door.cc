@@ -102,17 +102,19 @@ void SegmentDoor::Serve(UniqueFd fd, Peer peer, Grant grant) {
   visitor->grant = std::move(grant);
   visitors_.insert(visitor);
   visitor->timer.expires_after(silence_limit_);
-  visitor->timer.async_wait([this, visitor](const boost::system::error_code& error) {
-    if (!error) Leave(visitor);
-  });
+  visitor->timer.async_wait(
+      [this, visitor, alive = lifetime_.token()](const boost::system::error_code& error) {
+        if (!error && !alive.expired()) Leave(visitor);
+      });
   Read(visitor);
   on_change_();
 }
 
 void SegmentDoor::Read(const VisitorPtr& visitor) {
   visitor->socket.async_wait(
-      boost::asio::socket_base::wait_read, [this, visitor](const boost::system::error_code& error) {
-        if (error || !visitor->socket.is_open()) return;  // it left
+      boost::asio::socket_base::wait_read,
+      [this, visitor, alive = lifetime_.token()](const boost::system::error_code& error) {
+        if (error || alive.expired() || !visitor->socket.is_open()) return;  // it left
         char bytes[kTokenBytes];
         const size_t missing = kTokenBytes - visitor->token.size();
         const ssize_t got = recv(visitor->socket.native_handle(), bytes, missing, MSG_DONTWAIT);

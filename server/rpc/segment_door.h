@@ -18,6 +18,7 @@
 #include "server/base/mutex.h"
 #include "server/base/status.h"
 #include "server/base/unique_fd.h"
+#include "server/rpc/lifetime.h"
 #include "server/rpc/peer.h"
 
 namespace loaderd::rpc {
@@ -62,6 +63,7 @@ class SegmentDoor {
   std::unordered_set<VisitorPtr> visitors_;  // on io's thread
   uint64_t refused_ = 0;                     // since the last log line
   std::chrono::steady_clock::time_point refused_logged_;
+  Lifetime lifetime_;
 
   Mutex mutex_;
   absl::flat_hash_map<std::string, Entry> tokens_ ABSL_GUARDED_BY(mutex_);
