@@ -182,12 +182,12 @@ struct RandomEqualize {
 
 struct Nested;  // a Step
 struct RandomApply {
-  std::vector<Nested> transforms = {};
+  std::vector<Nested> transforms;
   double p = 0.5;
 };
 struct RandomChoice {
-  std::vector<Nested> transforms = {};  // not empty
-  std::vector<double> weights = {};     // none, or one a transform; their sum is greater than 0
+  std::vector<Nested> transforms;  // not empty
+  std::vector<double> weights;     // none, or one a transform; their sum is greater than 0
 };
 struct RandomOrder {
   std::vector<Nested> transforms;
