@@ -186,8 +186,8 @@ struct RandomApply {
   double p = 0.5;
 };
 struct RandomChoice {
-  std::vector<Nested> transforms;  // not empty
-  std::vector<double> weights;     // none, or one a transform; their sum is greater than 0
+  std::vector<Nested> transforms;    // not empty
+  std::vector<double> weights = {};  // none, or one a transform; their sum is greater than 0
 };
 struct RandomOrder {
   std::vector<Nested> transforms;
