@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -29,21 +30,42 @@ class DecodeDeadline {
   const Clock::Time end_;
 };
 
+// Says which part of an image is needed, once its size is known.
+class PartChooser {
+ public:
+  virtual ~PartChooser() = default;
+  // Lies in the image and is not empty. Asked once an image, if at all.
+  virtual Box Choose(Size image) = 0;
+};
+
+// What a codec keeps from image to image, so that it need not ask for memory again.
+class CodecState {
+ public:
+  virtual ~CodecState() = default;
+};
+
 struct DecodeRules {
   ImageMode mode = ImageMode::kRgb;
   WideMode wide = WideMode::kScale;
   bool exif_transpose = false;
   uint64_t max_pixels = 0;
-  const DecodeDeadline* deadline = nullptr;  // outlives the call; not null
+  const DecodeDeadline* deadline = nullptr;     // outlives the call; not null
+  PartChooser* parts = nullptr;                 // null: the whole image is needed
+  std::unique_ptr<CodecState>* jpeg = nullptr;  // the thread's; null: nothing is kept
 };
 
 struct Decoded {
   Image image;
   int orientation = 1;  // EXIF's, 1 to 8: how the image is still to be turned; 1 unless asked for
+  // Where a codec left out pixels that nobody needs: the whole image's size, and where `image` lies
+  // in it. Errors, and the pixels that are there, are those of the whole image.
+  bool is_part = false;
+  Size whole = {};
+  Box box = {};
 };
 
 // One codec: a file of its own, and the only one that includes its library's headers. `encoded` is
-// not empty and begins as the codec's files do. Any thread; no state.
+// not empty and begins as the codec's files do. Any thread.
 using DecodeFunction = StatusOr<Decoded> (*)(std::span<const uint8_t> encoded,
                                              const DecodeRules& rules, ByteBuffer& pixels);
 

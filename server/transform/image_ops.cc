@@ -6,6 +6,8 @@
 #include <cstring>
 #include <variant>
 
+#include "server/transform/resample_kernels.h"
+
 namespace loaderd::transform {
 namespace {
 // Python's int(round(space / 2.0)): half to even. `space` is not negative.
@@ -57,6 +59,13 @@ StatusOr<Image> Resize(const Image& image, const step::Resize& resize, const Ima
                        rules, memory);
 }
 
+Box CenterBox(Size in, Size out) {
+  return {.top = Center(in.height, out.height).from,
+          .left = Center(in.width, out.width).from,
+          .height = out.height,
+          .width = out.width};
+}
+
 StatusOr<Image> CenterCrop(const Image& image, Size size, const ImageRules& rules,
                            ImageMemory& memory) {
   const Span y = Center(image.height, size.height);
@@ -86,17 +95,9 @@ StatusOr<Image> CropAndResize(const Image& image, const Box& box, Size size, Fil
 }
 
 Image FlipHorizontally(const Image& image, ImageMemory& memory) {
-  uint8_t* to = memory.Next().Resize(image.Bytes()).data();
-  const Image result = Contiguous(to, image.height, image.width, image.channels);
-  const auto channels = static_cast<size_t>(image.channels);
-  for (int y = 0; y < image.height; ++y) {
-    const uint8_t* from = image.Row(y) + image.RowBytes();
-    for (int x = 0; x < image.width; ++x, to += channels) {
-      from -= channels;
-      for (size_t c = 0; c < channels; ++c) to[c] = from[c];
-    }
-  }
-  return result;
+  uint8_t* const to = memory.Next().Resize(image.Bytes()).data();
+  MirrorRows(image, to);
+  return Contiguous(to, image.height, image.width, image.channels);
 }
 
 Image ToGrey(const Image& image, int channels, ImageMemory& memory) {

@@ -4,11 +4,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "server/base/byte_buffer.h"
 #include "server/base/spec.h"
 #include "server/base/status.h"
 #include "server/transform/image.h"
+#include "server/transform/image_decoder.h"
 #include "server/transform/random.h"
 #include "server/transform/recipe.h"
 #include "server/transform/resample.h"
@@ -25,6 +27,7 @@ class ImageMemory {
   Resampler& resampler() { return resampler_; }
   // For what a step needs while it runs.
   ByteBuffer& extra() { return extra_; }
+  std::unique_ptr<CodecState>& jpeg() { return jpeg_; }
 
   // Gives back what is larger than `bytes`, so that one huge image does not keep memory for ever.
   void Trim(size_t bytes);
@@ -34,6 +37,7 @@ class ImageMemory {
   size_t current_ = 0;
   Resampler resampler_;
   ByteBuffer extra_;
+  std::unique_ptr<CodecState> jpeg_;
 };
 
 struct Scratch::Impl {
@@ -51,6 +55,9 @@ WideSize ResizedSize(const step::Resize& resize, int height, int width);
 
 StatusOr<Image> Resize(const Image& image, const step::Resize& resize, const ImageRules& rules,
                        ImageMemory& memory);
+
+// The middle of an image of size `in`, which is at least as large as `out`.
+Box CenterBox(Size in, Size out);
 
 // The middle of the image; where the image is smaller, it is the middle of the result, and zeros
 // are around it.

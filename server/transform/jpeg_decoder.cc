@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs FILE and size_t before it
+#include <cstring>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,14 +25,71 @@ namespace {
 constexpr int kMaxScans = 500;
 constexpr int kRowsAtOnce = 4;  // as many as libjpeg gives in one call with the samplings in use
 
-// All that libjpeg's callbacks and the guarded functions share. Trivial members only: a longjmp
-// runs no destructor.
-struct Decoder {
-  jpeg_decompress_struct info;
-  jpeg_error_mgr errors;
-  jpeg_source_mgr source;
-  jpeg_progress_mgr progress;
-  std::jmp_buf jump;
+// Memory for one image after the other in place of libjpeg's own, which asks malloc for each. What
+// does not fit goes to libjpeg's, and fits next time. (Its virtual arrays, which progressive files
+// need, always do.) Laid out as libjpeg's SIMD code wants it.
+class Arena {
+ public:
+  // Takes over from the manager of a decoder that has just been created: all that is asked for from
+  // now on lives until Reset().
+  void Serve(jpeg_decompress_struct& info) {
+    own_ = *info.mem;
+    info.mem->alloc_small = [](j_common_ptr i, int, size_t bytes) { return Of(i).Take(i, bytes); };
+    info.mem->alloc_large = info.mem->alloc_small;
+    info.mem->alloc_sarray = Rows<JSAMPARRAY>;
+    info.mem->alloc_barray = Rows<JBLOCKARRAY>;
+    info.mem->free_pool = [](j_common_ptr i, int pool) {
+      Of(i).Reset();
+      Of(i).own_.free_pool(i, pool);
+    };
+  }
+
+ private:
+  static constexpr size_t kAlign = 64;
+  static constexpr size_t kMostKept = size_t{4} << 20;
+
+  static Arena& Of(j_common_ptr info);
+
+  void* Take(j_common_ptr info, size_t bytes) {
+    bytes = (bytes + kAlign - 1) / kAlign * kAlign;
+    asked_ += bytes;
+    if (bytes > left_) return own_.alloc_large(info, JPOOL_IMAGE, bytes);
+    left_ -= bytes;
+    return std::exchange(next_, next_ + bytes);
+  }
+
+  // A two-dimensional array: the pointers to its rows, then the rows.
+  template <typename Array>
+  static Array Rows(j_common_ptr info, int, JDIMENSION width, JDIMENSION rows) {
+    using Row = std::remove_pointer_t<Array>;
+    const size_t bytes = sizeof(std::remove_pointer_t<Row>) * width;
+    const size_t stride = (bytes + kAlign - 1) / kAlign * kAlign;
+    auto* const array = static_cast<Array>(Of(info).Take(info, sizeof(Row) * rows));
+    auto* data = static_cast<uint8_t*>(Of(info).Take(info, stride * rows));
+    for (JDIMENSION i = 0; i < rows; ++i, data += stride) array[i] = reinterpret_cast<Row>(data);
+    return array;
+  }
+
+  // Nothing that was taken is in use.
+  void Reset() {
+    const size_t wanted = std::min(asked_, kMostKept) + kAlign;
+    if (wanted > bytes_.capacity()) bytes_.Resize(wanted);
+    const std::span<uint8_t> all = bytes_.Resize(bytes_.capacity());
+    const size_t skip = kAlign - reinterpret_cast<uintptr_t>(all.data()) % kAlign;
+    next_ = all.data() + skip;
+    left_ = all.size() - skip;
+    asked_ = 0;
+  }
+
+  jpeg_memory_mgr own_ = {};
+  ByteBuffer bytes_;
+  uint8_t* next_ = nullptr;
+  size_t left_ = 0;
+  size_t asked_ = 0;
+};
+
+// What is set back for each image.
+struct Progress {
   int header = JPEG_SUSPENDED;
   bool done = false;
   bool too_many_scans = false;
@@ -37,9 +97,24 @@ struct Decoder {
   bool is_direct = false;  // libjpeg gives what the canvas takes
   const Canvas* canvas = nullptr;
   const DecodeDeadline* deadline = nullptr;
+  Box part;  // that is read; the whole image's rows and columns unless it is cut
+};
+
+// All that libjpeg's callbacks and the guarded functions share. They hold nothing that has a
+// destructor: a longjmp runs none.
+struct Decoder {
+  jpeg_decompress_struct info = {};
+  jpeg_error_mgr errors = {};
+  jpeg_source_mgr source = {};
+  jpeg_progress_mgr progress = {};
+  std::jmp_buf jump = {};
+  Arena arena;
+  Progress image;
 };
 
 Decoder& Of(j_common_ptr info) { return *static_cast<Decoder*>(info->client_data); }
+
+Arena& Arena::Of(j_common_ptr info) { return transform::Of(info).arena; }
 
 [[noreturn]] void OnError(j_common_ptr info) { std::longjmp(Of(info).jump, 1); }
 void OnMessage(j_common_ptr) {}  // warnings are counted by libjpeg and tolerated, as Pillow does
@@ -47,9 +122,9 @@ void OnMessage(j_common_ptr) {}  // warnings are counted by libjpeg and tolerate
 // Called for each row of blocks in each scan.
 void OnProgress(j_common_ptr info) {
   Decoder& decoder = Of(info);
-  decoder.too_many_scans = decoder.info.input_scan_number > kMaxScans;
-  decoder.is_late = decoder.deadline->passed();
-  if (decoder.too_many_scans || decoder.is_late) std::longjmp(decoder.jump, 1);
+  decoder.image.too_many_scans = decoder.info.input_scan_number > kMaxScans;
+  decoder.image.is_late = decoder.image.deadline->passed();
+  if (decoder.image.too_many_scans || decoder.image.is_late) std::longjmp(decoder.jump, 1);
 }
 
 // The source is the whole file; at its end libjpeg suspends, which tells truncation from damage.
@@ -70,30 +145,52 @@ bool Guarded(Decoder& decoder, void (*body)(Decoder&)) {
   return true;
 }
 
-void ReadHeader(Decoder& decoder) {
+void Create(Decoder& decoder) {
   jpeg_create_decompress(&decoder.info);
-  decoder.info.client_data = &decoder;
-  decoder.info.src = &decoder.source;
-  decoder.info.progress = &decoder.progress;
+  decoder.arena.Serve(decoder.info);
+}
+
+void ReadHeader(Decoder& decoder) {
+  jpeg_decompress_struct& info = decoder.info;
+  jpeg_abort_decompress(&info);
+  // The tables of the image before lay in the arena. And a file without its own must fail.
+  std::memset(info.quant_tbl_ptrs, 0, sizeof(info.quant_tbl_ptrs));
+  std::memset(info.dc_huff_tbl_ptrs, 0, sizeof(info.dc_huff_tbl_ptrs));
+  std::memset(info.ac_huff_tbl_ptrs, 0, sizeof(info.ac_huff_tbl_ptrs));
+  info.src = &decoder.source;
+  info.progress = &decoder.progress;
   do {
-    decoder.header = jpeg_read_header(&decoder.info, FALSE);
-  } while (decoder.header == JPEG_HEADER_TABLES_ONLY);
+    decoder.image.header = jpeg_read_header(&info, FALSE);
+  } while (decoder.image.header == JPEG_HEADER_TABLES_ONLY);
 }
 
 void Start(Decoder& decoder) {
   decoder.info.dct_method = JDCT_ISLOW;
   decoder.info.do_fancy_upsampling = TRUE;
-  decoder.done = jpeg_start_decompress(&decoder.info);
+  decoder.image.done = jpeg_start_decompress(&decoder.info);
+}
+
+// Keeps `part` and, to its sides, what libjpeg does not leave out.
+void Cut(Decoder& decoder) {
+  Box& part = decoder.image.part;
+  auto left = static_cast<JDIMENSION>(part.left);
+  auto width = static_cast<JDIMENSION>(part.width);
+  if (width < decoder.info.output_width) jpeg_crop_scanline(&decoder.info, &left, &width);
+  part.left = static_cast<int>(left);
+  part.width = static_cast<int>(width);
+  if (part.top > 0) jpeg_skip_scanlines(&decoder.info, static_cast<JDIMENSION>(part.top));
 }
 
 void ReadRows(Decoder& decoder) {
-  decoder.done = false;
-  const Canvas& canvas = *decoder.canvas;
-  while (decoder.info.output_scanline < decoder.info.output_height) {
-    const auto y = static_cast<int>(decoder.info.output_scanline);
-    if (decoder.is_direct) {
-      const JDIMENSION left = decoder.info.output_height - decoder.info.output_scanline;
-      const JDIMENSION count = std::min<JDIMENSION>(kRowsAtOnce, left);
+  decoder.image.done = false;
+  const Canvas& canvas = *decoder.image.canvas;
+  const Box& part = decoder.image.part;
+  const auto end = static_cast<JDIMENSION>(part.top + part.height);
+  while (decoder.info.output_scanline < end) {
+    const int y = static_cast<int>(decoder.info.output_scanline) - part.top;
+    if (decoder.image.is_direct) {
+      const JDIMENSION count =
+          std::min<JDIMENSION>(kRowsAtOnce, end - decoder.info.output_scanline);
       JSAMPROW rows[kRowsAtOnce];
       for (JDIMENSION i = 0; i < count; ++i) rows[i] = canvas.Row(y + static_cast<int>(i));
       if (jpeg_read_scanlines(&decoder.info, rows, count) == 0) return;
@@ -107,27 +204,16 @@ void ReadRows(Decoder& decoder) {
       canvas.PutRgb(y, row);
     }
   }
-  decoder.done = true;
+  decoder.image.done = true;
 }
 
 // All rows are there: whether an end marker follows is no matter, but what libjpeg calls an error
 // on the way to it is one.
 void Finish(Decoder& decoder) { jpeg_finish_decompress(&decoder.info); }
 
-class DestroyAtEnd {
- public:
-  explicit DestroyAtEnd(Decoder& decoder) : decoder_(decoder) {}
-  ~DestroyAtEnd() { jpeg_destroy_decompress(&decoder_.info); }
-  DestroyAtEnd(const DestroyAtEnd&) = delete;
-  DestroyAtEnd& operator=(const DestroyAtEnd&) = delete;
-
- private:
-  Decoder& decoder_;
-};
-
 Status Failure(Decoder& decoder) {
-  if (decoder.is_late) return TookTooLong("JPEG", *decoder.deadline);
-  if (decoder.too_many_scans) {
+  if (decoder.image.is_late) return TookTooLong("JPEG", *decoder.image.deadline);
+  if (decoder.image.too_many_scans) {
     return absl::DataLossError(
         absl::StrCat("JPEG with more than ", kMaxScans, " scans; write it again with fewer"));
   }
@@ -178,48 +264,159 @@ int OrientationOf(std::span<const uint8_t> encoded) {
   }
   return Orientation(exif, xmp);
 }
+constexpr uint8_t kEnd = 0xD9;
+
+bool EndsWithMarker(std::span<const uint8_t> encoded) {
+  return encoded.size() >= 2 && encoded[encoded.size() - 2] == 0xFF && encoded.back() == kEnd;
+}
+
+// Where leaving out is the same as cutting the whole image: one scan of Huffman codes with the
+// usual samplings. The end marker keeps libjpeg, which cannot wait for more bytes while it skips
+// rows, from running out of them.
+bool MayLeaveOut(const Decoder& decoder, std::span<const uint8_t> encoded) {
+  const jpeg_decompress_struct& info = decoder.info;
+  if (!decoder.image.is_direct || info.progressive_mode || info.arith_code ||
+      info.comps_in_scan != info.num_components || !EndsWithMarker(encoded)) {
+    return false;
+  }
+  const auto sampled = [](const jpeg_component_info& component, int most) {
+    return component.h_samp_factor >= 1 && component.h_samp_factor <= most &&
+           component.v_samp_factor >= 1 && component.v_samp_factor <= most;
+  };
+  if (info.num_components == 1) return sampled(info.comp_info[0], 1);
+  return info.num_components == 3 && sampled(info.comp_info[0], 2) &&
+         sampled(info.comp_info[1], 1) && sampled(info.comp_info[2], 1);
+}
+
+// The whole image would have had no error after the rows that were read, either: nothing but the
+// end marker follows the scan.
+bool EndsWell(const jpeg_decompress_struct& info) {
+  if (info.err->num_warnings > 0) return false;
+  if (info.unread_marker != 0) return info.unread_marker == kEnd;
+  const uint8_t* next = info.src->next_input_byte;
+  const uint8_t* const end = next + info.src->bytes_in_buffer;
+  while ((next = static_cast<const uint8_t*>(
+              std::memchr(next, 0xFF, static_cast<size_t>(end - next)))) != nullptr &&
+         ++next != end) {
+    const bool is_coded = *next == 0 || *next == 0xFF || (*next >= 0xD0 && *next <= 0xD7);
+    if (!is_coded) return *next == kEnd;
+  }
+  return false;
+}
+
+// One thread's libjpeg.
+class JpegState final : public CodecState {
+ public:
+  ~JpegState() override { jpeg_destroy_decompress(&decoder_.info); }
+
+  Status Open() {
+    decoder_.info.err = jpeg_std_error(&decoder_.errors);
+    decoder_.info.client_data = &decoder_;
+    decoder_.errors.error_exit = OnError;
+    decoder_.errors.output_message = OnMessage;
+    decoder_.progress.progress_monitor = OnProgress;
+    return Guarded(decoder_, Create) ? absl::OkStatus() : Failure(decoder_);
+  }
+
+  StatusOr<Decoded> Decode(std::span<const uint8_t> encoded, const DecodeRules& rules,
+                           ByteBuffer& pixels);
+
+ private:
+  Status Begin(std::span<const uint8_t> encoded, const DecodeRules& rules);
+  StatusOr<Image> Read(std::span<const uint8_t> encoded, const DecodeRules& rules, const Box* part,
+                       ByteBuffer& pixels);
+
+  Decoder decoder_;
+};
+
+// Up to the image data.
+Status JpegState::Begin(std::span<const uint8_t> encoded, const DecodeRules& rules) {
+  decoder_.image = Progress{};
+  decoder_.image.deadline = rules.deadline;
+  decoder_.source = {.next_input_byte = encoded.data(),
+                     .bytes_in_buffer = encoded.size(),
+                     .init_source = OnSourceEdge,
+                     .fill_input_buffer = OnNoMoreInput,
+                     .skip_input_data = OnSkip,
+                     .resync_to_restart = jpeg_resync_to_restart,
+                     .term_source = OnSourceEdge};
+  if (!Guarded(decoder_, ReadHeader)) return Failure(decoder_);
+  if (decoder_.image.header == JPEG_SUSPENDED) {
+    return Truncated("JPEG", encoded.size(), "before the image data");
+  }
+  RETURN_IF_ERROR(CheckHeader(decoder_, rules.max_pixels));
+  jpeg_decompress_struct& info = decoder_.info;
+  const bool is_grey = info.num_components == 1 && rules.mode == ImageMode::kL;
+  info.out_color_space = is_grey ? JCS_GRAYSCALE : info.num_components == 4 ? JCS_CMYK : JCS_RGB;
+  decoder_.image.is_direct = is_grey || (rules.mode == ImageMode::kRgb && info.num_components != 4);
+  return absl::OkStatus();
+}
+
+// The rows of the image, or those of a part of it.
+StatusOr<Image> JpegState::Read(std::span<const uint8_t> encoded, const DecodeRules& rules,
+                                const Box* part, ByteBuffer& pixels) {
+  jpeg_decompress_struct& info = decoder_.info;
+  Progress& image = decoder_.image;
+  if (!Guarded(decoder_, Start)) return Failure(decoder_);
+  if (!image.done) return Truncated("JPEG", encoded.size(), "before the last scan");
+  image.part = {.height = static_cast<int>(info.output_height),
+                .width = static_cast<int>(info.output_width)};
+  if (part != nullptr) {
+    image.part = *part;
+    if (!Guarded(decoder_, Cut)) return Failure(decoder_);
+  }
+  const size_t room = image.is_direct ? 0 : size_t{4} * info.output_width;
+  const Canvas canvas(pixels, rules, info.output_width, static_cast<uint64_t>(image.part.height),
+                      room);
+  image.canvas = &canvas;
+  if (!Guarded(decoder_, ReadRows)) return Failure(decoder_);
+  if (!image.done) {
+    return Truncated("JPEG", encoded.size(),
+                     absl::StrCat("in row ", info.output_scanline, " of ", info.output_height));
+  }
+  if (part == nullptr && !Guarded(decoder_, Finish)) return Failure(decoder_);
+  return canvas.image();
+}
+
+StatusOr<Decoded> JpegState::Decode(std::span<const uint8_t> encoded, const DecodeRules& rules,
+                                    ByteBuffer& pixels) {
+  RETURN_IF_ERROR(Begin(encoded, rules));
+  const int orientation = rules.exif_transpose ? OrientationOf(encoded) : 1;
+  const Size whole = {static_cast<int>(decoder_.info.image_height),
+                      static_cast<int>(decoder_.info.image_width)};
+  if (rules.parts != nullptr && orientation == 1 && MayLeaveOut(decoder_, encoded)) {
+    Box part = rules.parts->Choose(whole);
+    // Upsampling looks at neighbours: one column of blocks more on either side.
+    const int margin = decoder_.info.max_h_samp_factor * DCTSIZE;
+    const int right = std::min(part.left + part.width + margin, whole.width);
+    part.left = std::max(part.left - margin, 0);
+    part.width = right - part.left;
+    if (part.height < whole.height || part.width < whole.width) {
+      const StatusOr<Image> image = Read(encoded, rules, &part, pixels);
+      if (image.ok() && EndsWell(decoder_.info)) {
+        return Decoded{*image, 1, true, whole, decoder_.image.part};
+      }
+      RETURN_IF_ERROR(Begin(encoded, rules));  // as a whole, whatever comes of it
+    }
+  }
+  ASSIGN_OR_RETURN(const Image image, Read(encoded, rules, nullptr, pixels));
+  return Decoded{.image = image, .orientation = orientation};
+}
 }  // namespace
 
 StatusOr<Decoded> DecodeJpeg(std::span<const uint8_t> encoded, const DecodeRules& rules,
                              ByteBuffer& pixels) {
-  Decoder decoder{};
-  decoder.info.err = jpeg_std_error(&decoder.errors);
-  decoder.info.client_data = &decoder;  // for an error while it is created
-  decoder.deadline = rules.deadline;
-  decoder.errors.error_exit = OnError;
-  decoder.errors.output_message = OnMessage;
-  decoder.progress.progress_monitor = OnProgress;
-  decoder.source = {.next_input_byte = encoded.data(),
-                    .bytes_in_buffer = encoded.size(),
-                    .init_source = OnSourceEdge,
-                    .fill_input_buffer = OnNoMoreInput,
-                    .skip_input_data = OnSkip,
-                    .resync_to_restart = jpeg_resync_to_restart,
-                    .term_source = OnSourceEdge};
-  const DestroyAtEnd destroy(decoder);
-  if (!Guarded(decoder, ReadHeader)) return Failure(decoder);
-  if (decoder.header == JPEG_SUSPENDED) {
-    return Truncated("JPEG", encoded.size(), "before the image data");
+  std::unique_ptr<CodecState> once;
+  std::unique_ptr<CodecState>& state = rules.jpeg != nullptr ? *rules.jpeg : once;
+  if (state == nullptr) {
+    auto opened = std::make_unique<JpegState>();
+    RETURN_IF_ERROR(opened->Open());
+    state = std::move(opened);
   }
-  RETURN_IF_ERROR(CheckHeader(decoder, rules.max_pixels));
-
-  jpeg_decompress_struct& info = decoder.info;
-  const bool is_grey = info.num_components == 1 && rules.mode == ImageMode::kL;
-  info.out_color_space = is_grey ? JCS_GRAYSCALE : info.num_components == 4 ? JCS_CMYK : JCS_RGB;
-  if (!Guarded(decoder, Start)) return Failure(decoder);
-  if (!decoder.done) return Truncated("JPEG", encoded.size(), "before the last scan");
-
-  decoder.is_direct = is_grey || (rules.mode == ImageMode::kRgb && info.num_components != 4);
-  const size_t room = decoder.is_direct ? 0 : size_t{4} * info.output_width;
-  const Canvas canvas(pixels, rules, info.output_width, info.output_height, room);
-  decoder.canvas = &canvas;
-  if (!Guarded(decoder, ReadRows)) return Failure(decoder);
-  if (!decoder.done) {
-    return Truncated("JPEG", encoded.size(),
-                     absl::StrCat("in row ", info.output_scanline, " of ", info.output_height));
-  }
-  if (!Guarded(decoder, Finish)) return Failure(decoder);
-  return Decoded{canvas.image(), rules.exif_transpose ? OrientationOf(encoded) : 1};
+  StatusOr<Decoded> decoded = static_cast<JpegState&>(*state).Decode(encoded, rules, pixels);
+  // libjpeg has left by a jump, perhaps: begin anew.
+  if (!decoded.ok()) state.reset();
+  return decoded;
 }
 
 }  // namespace loaderd::transform

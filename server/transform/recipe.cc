@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/transform/compiler.h"
 #include "server/transform/erase.h"
+#include "server/transform/first_cut.h"
 #include "server/transform/image_decoder.h"
 #include "server/transform/image_ops.h"
 #include "server/transform/orientation.h"
@@ -73,12 +74,21 @@ StatusOr<Image> Recipe::Impl::Run(std::span<const uint8_t> encoded, const Sample
   const DecodeDeadline deadline(*clock, max_decode_ms);
   DecodeRules decode_rules = decode;
   decode_rules.deadline = &deadline;
+  FirstCut cut(steps, rules, key, memory);
+  decode_rules.parts = &cut;
+  decode_rules.jpeg = &memory.jpeg();
   ASSIGN_OR_RETURN(const Decoded decoded, DecodeImage(encoded, decode_rules, memory.Next()));
   Image image = decoded.image;
   if (decoded.orientation != 1) image = Upright(image, decoded.orientation, memory.Next());
+  const Size size = {image.height, image.width};
+  const Box all = {.height = size.height, .width = size.width};
+  cut.Choose(decoded.is_part ? decoded.whole : size);
+  if (cut.count() > 0) {
+    ASSIGN_OR_RETURN(image, cut.Apply(image, decoded.is_part ? decoded.box : all));
+  }
   const StepRunner runner(rules, key, memory);
-  for (const PlacedStep& step : steps) {
-    ASSIGN_OR_RETURN(image, runner.Apply(step, image));
+  for (size_t i = cut.count(); i < steps.size(); ++i) {
+    ASSIGN_OR_RETURN(image, runner.Apply(steps[i], image));
   }
   return image;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,12 +13,7 @@ namespace loaderd::transform {
 namespace {
 constexpr int64_t kMaxSide = int64_t{1} << 28;  // a row of three channels still counts in an int
 
-struct Kernel {
-  double support;  // the filter is 0 beyond it
-  double (*value)(double x);
-};
-
-double Box(double x) { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
+double BoxValue(double x) { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
 
 double Triangle(double x) {
   x = std::fabs(x);
@@ -49,21 +45,37 @@ double Cubic(double x) {
 
 double Lanczos(double x) { return x >= -3.0 && x < 3.0 ? Sinc(x) * Sinc(x / 3.0) : 0.0; }
 
+bool ColumnsFirst(const Resizing& resizing) {
+  const auto [in, out] = std::pair(resizing.in, resizing.out);
+  if (resizing.reference == Reference::kPillow12) return false;
+  return in.height - out.height > std::max(0, 2 * (in.width - out.width));
+}
+
+Range RowsOf(const Box& box) { return {box.top, box.top + box.height}; }
+Range ColumnsOf(const Box& box) { return {box.left, box.left + box.width}; }
+
+// Weights of one window, not yet normalised. The order of operations is Pillow's: another one
+// rounds differently.
+template <double (*kValue)(double)>
+void Weigh(double center, double step, int first, int count, double* weights) {
+  for (int t = 0; t < count; ++t) weights[t] = kValue((t + first - center + 0.5) * step);
+}
+
+struct Kernel {
+  double support;  // the filter is 0 beyond it
+  void (*weigh)(double center, double step, int first, int count, double* weights);
+};
+
 Kernel KernelOf(Filter filter) {
   switch (filter) {
-    case Filter::kBox: return {0.5, Box};
-    case Filter::kHamming: return {1.0, Hamming};
-    case Filter::kBicubic: return {2.0, Cubic};
-    case Filter::kLanczos: return {3.0, Lanczos};
+    case Filter::kBox: return {0.5, Weigh<BoxValue>};
+    case Filter::kHamming: return {1.0, Weigh<Hamming>};
+    case Filter::kBicubic: return {2.0, Weigh<Cubic>};
+    case Filter::kLanczos: return {3.0, Weigh<Lanczos>};
     case Filter::kBilinear:
     case Filter::kNearest: break;  // NEAREST never comes here
   }
-  return {1.0, Triangle};
-}
-
-bool ColumnsFirst(const Image& source, Size size, Reference reference) {
-  if (reference == Reference::kPillow12) return false;
-  return source.height - size.height > std::max(0, 2 * (source.width - size.width));
+  return {1.0, Weigh<Triangle>};
 }
 }  // namespace
 
@@ -85,31 +97,29 @@ const FilterTable& Resampler::TableFor(int in, int out, Filter filter, Axis& axi
   if (axis.in == in && axis.out == out && axis.filter == filter) return table;
   axis.in = 0;  // matches nothing, should memory run out below
   const Kernel kernel = KernelOf(filter);
-  // The order of these operations is Pillow's: another one rounds differently.
   const double scale = static_cast<double>(in) / out;
   const double filter_scale = std::max(scale, 1.0);
   const double support = kernel.support * filter_scale;
   const double step = 1.0 / filter_scale;
-  table.taps = static_cast<int>(std::ceil(support)) * 2 + 1;
+  const int taps = static_cast<int>(std::ceil(support)) * 2 + 1;
+  table.pairs = (taps + 1) / 2;
   table.windows.resize(static_cast<size_t>(out));
-  table.weights.resize(static_cast<size_t>(out) * static_cast<size_t>(table.taps));
-  weights_.resize(static_cast<size_t>(table.taps));
-  int32_t* fixed = table.weights.data();
-  for (int i = 0; i < out; ++i, fixed += table.taps) {
+  table.weights.resize(static_cast<size_t>(out) * static_cast<size_t>(table.pairs));
+  weights_.resize(static_cast<size_t>(taps));
+  FilterTable::Pair* pairs = table.weights.data();
+  for (int i = 0; i < out; ++i, pairs += table.pairs) {
     const double center = (i + 0.5) * scale;
     const int first = std::max(static_cast<int>(center - support + 0.5), 0);
     const int count = std::min(static_cast<int>(center + support + 0.5), in) - first;
+    kernel.weigh(center, step, first, count, weights_.data());
     double sum = 0.0;
-    for (int t = 0; t < count; ++t) {
-      const double weight = kernel.value((t + first - center + 0.5) * step);
-      weights_[static_cast<size_t>(t)] = weight;
-      sum += weight;
-    }
+    for (int t = 0; t < count; ++t) sum += weights_[static_cast<size_t>(t)];
+    std::fill_n(pairs, table.pairs, FilterTable::Pair{});
     for (int t = 0; t < count; ++t) {
       double weight = weights_[static_cast<size_t>(t)];
       if (sum != 0.0) weight /= sum;
       const double scaled = weight * (1 << FilterTable::kFractionBits);
-      fixed[t] = static_cast<int32_t>(weight < 0 ? -0.5 + scaled : 0.5 + scaled);
+      pairs[t / 2].Set(t % 2, static_cast<int32_t>(weight < 0 ? -0.5 + scaled : 0.5 + scaled));
     }
     table.windows[static_cast<size_t>(i)] = {.first = first, .count = count};
   }
@@ -117,6 +127,26 @@ const FilterTable& Resampler::TableFor(int in, int out, Filter filter, Axis& axi
   axis.out = out;
   axis.filter = filter;
   return table;
+}
+
+const FilterTable& Resampler::RowTable(const Resizing& resizing) {
+  return TableFor(resizing.in.width, resizing.out.width, resizing.filter, rows_);
+}
+const FilterTable& Resampler::ColumnTable(const Resizing& resizing) {
+  return TableFor(resizing.in.height, resizing.out.height, resizing.filter, columns_);
+}
+
+Box Resampler::Needed(const Resizing& resizing) {
+  const auto [in, out] = std::pair(resizing.in, resizing.out);
+  if (resizing.filter == Filter::kNearest && !(in == out)) {
+    return {.height = in.height, .width = in.width};
+  }
+  Range rows = RowsOf(resizing.wanted);
+  Range columns = ColumnsOf(resizing.wanted);
+  if (in.height != out.height) rows = InputsOf(ColumnTable(resizing), rows);
+  if (in.width != out.width) columns = InputsOf(RowTable(resizing), columns);
+  return {
+      .top = rows.begin, .left = columns.begin, .height = rows.count(), .width = columns.count()};
 }
 
 // Pillow takes NEAREST through its affine transform, which adds the step up instead of multiplying;
@@ -146,41 +176,73 @@ Image Resampler::PickNearest(const Image& source, Size size, ByteBuffer& out) {
   return result;
 }
 
+StatusOr<Image> Resampler::Resize(const Image& source, const Box& given, const Resizing& resizing,
+                                  uint64_t max_pixels, ByteBuffer& out) {
+  const auto [in, size] = std::pair(resizing.in, resizing.out);
+  const Box& wanted = resizing.wanted;
+  const bool do_rows = size.width != in.width;
+  const bool do_columns = size.height != in.height;
+  const auto part = [](const Image& image, const Box& at, Range rows, Range columns) {
+    return image.Crop({.top = rows.begin - at.top,
+                       .left = columns.begin - at.left,
+                       .height = rows.count(),
+                       .width = columns.count()});
+  };
+  if (!do_rows && !do_columns) return part(source, given, RowsOf(wanted), ColumnsOf(wanted));
+  if (resizing.filter == Filter::kNearest) {
+    const Image whole = part(source, given, {0, in.height}, {0, in.width});
+    return PickNearest(whole, size, out).Crop(wanted);
+  }
+  if (do_rows && do_columns) {
+    const bool columns_first = ColumnsFirst(resizing);
+    RETURN_IF_ERROR(CheckPixels({.height = columns_first ? size.height : in.height,
+                                 .width = columns_first ? in.width : size.width},
+                                max_pixels, "the image between the two passes of resizing"));
+  }
+
+  // `image` has the columns from `left` on, and loses none of its rows.
+  const auto filter_rows = [&](const Image& image, int left, ByteBuffer& to) {
+    const Image result = {
+        .height = image.height, .width = wanted.width, .channels = image.channels};
+    uint8_t* const data = to.Resize(result.Bytes()).data();
+    FilterRows(image, left, RowTable(resizing), ColumnsOf(wanted), extra_, data);
+    return Contiguous(data, result.height, result.width, result.channels);
+  };
+  // `image` has the rows from `top` on, and loses none of its columns.
+  const auto filter_columns = [&](const Image& image, int top, ByteBuffer& to) {
+    const Image result = {
+        .height = wanted.height, .width = image.width, .channels = image.channels};
+    uint8_t* const data = to.Resize(result.Bytes()).data();
+    FilterColumns(image, top, ColumnTable(resizing), RowsOf(wanted), data);
+    return Contiguous(data, result.height, result.width, result.channels);
+  };
+  const Box needed = Needed(resizing);
+  const Image image = part(source, given, RowsOf(needed), ColumnsOf(needed));
+  if (!do_columns) return filter_rows(image, needed.left, out);
+  if (!do_rows) return filter_columns(image, needed.top, out);
+  if (ColumnsFirst(resizing)) {
+    return filter_rows(filter_columns(image, needed.top, between_), needed.left, out);
+  }
+  return filter_columns(filter_rows(image, needed.left, between_), needed.top, out);
+}
+
 StatusOr<Image> Resampler::Resize(const Image& source, Size size, Filter filter,
                                   Reference reference, uint64_t max_pixels, ByteBuffer& out) {
-  const bool do_rows = size.width != source.width;
-  const bool do_columns = size.height != source.height;
-  if (!do_rows && !do_columns) return source;
-  if (filter == Filter::kNearest) return PickNearest(source, size, out);
-
-  const auto filter_rows = [&](const Image& from, ByteBuffer& to) {
-    const FilterTable& table = TableFor(from.width, size.width, filter, rows_);
-    const Image result = {.height = from.height, .width = size.width, .channels = from.channels};
-    uint8_t* const data = to.Resize(result.Bytes()).data();
-    FilterRows(from, table, data);
-    return Contiguous(data, result.height, result.width, result.channels);
-  };
-  const auto filter_columns = [&](const Image& from, ByteBuffer& to) {
-    const FilterTable& table = TableFor(from.height, size.height, filter, columns_);
-    const Image result = {.height = size.height, .width = from.width, .channels = from.channels};
-    uint8_t* const data = to.Resize(result.Bytes()).data();
-    FilterColumns(from, table, data);
-    return Contiguous(data, result.height, result.width, result.channels);
-  };
-  if (!do_columns) return filter_rows(source, out);
-  if (!do_rows) return filter_columns(source, out);
-  const bool columns_first = ColumnsFirst(source, size, reference);
-  const WideSize between = {.height = columns_first ? size.height : source.height,
-                            .width = columns_first ? source.width : size.width};
-  RETURN_IF_ERROR(CheckPixels(between, max_pixels, "the image between the two passes of resizing"));
-  if (columns_first) return filter_rows(filter_columns(source, between_), out);
-  return filter_columns(filter_rows(source, between_), out);
+  return Resize(source, {.height = source.height, .width = source.width},
+                {.in = {source.height, source.width},
+                 .out = size,
+                 .wanted = {.height = size.height, .width = size.width},
+                 .filter = filter,
+                 .reference = reference},
+                max_pixels, out);
 }
 
 void Resampler::Trim(size_t bytes) {
-  if (between_.capacity() > bytes) between_.Free();
+  for (ByteBuffer* buffer : {&between_, &extra_}) {
+    if (buffer->capacity() > bytes) buffer->Free();
+  }
   for (Axis* axis : {&rows_, &columns_}) {
-    if (axis->table.weights.capacity() * sizeof(int32_t) > bytes) *axis = Axis{};
+    if (axis->table.weights.capacity() * sizeof(FilterTable::Pair) > bytes) *axis = Axis{};
   }
 }
 

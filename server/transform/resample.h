@@ -24,12 +24,29 @@ struct WideSize {
 // kDataLoss when an image of `size` is empty or has more than `max_pixels`; `what` names it.
 Status CheckPixels(const WideSize& size, uint64_t max_pixels, const char* what);
 
+// A resize of which a part may be enough.
+struct Resizing {
+  Size in;     // of the image before; neither of the two is empty
+  Size out;    // and after it
+  Box wanted;  // of the image after it; not empty
+  Filter filter = Filter::kNearest;
+  Reference reference = Reference::kPillow13;
+};
+
 // Keeps weights and memory from image to image. Not thread-safe.
 class Resampler {
  public:
-  // `source` in `size`, in `out`; `source` itself when it has that size. Pillow 12 filters rows
-  // first, always; Pillow 13 filters columns first where that is much less work. `size` is 1 x 1 at
-  // least; kDataLoss where the image between the passes would have more than `max_pixels`.
+  // The part of the image before that the wanted part of the one after is made of.
+  Box Needed(const Resizing& resizing);
+
+  // The wanted part, in `out`; or a view of `source`, where the size stays. `source` is `given` of
+  // the image before, which holds what is needed. Pillow 12 filters rows first, always; Pillow 13
+  // filters columns first where that is much less work. kDataLoss where the whole image between the
+  // passes would have more than `max_pixels`.
+  StatusOr<Image> Resize(const Image& source, const Box& given, const Resizing& resizing,
+                         uint64_t max_pixels, ByteBuffer& out);
+
+  // All of `source` to `size`.
   StatusOr<Image> Resize(const Image& source, Size size, Filter filter, Reference reference,
                          uint64_t max_pixels, ByteBuffer& out);
 
@@ -44,12 +61,14 @@ class Resampler {
     FilterTable table;
   };
   const FilterTable& TableFor(int in, int out, Filter filter, Axis& axis);
+  const FilterTable& RowTable(const Resizing& resizing);
+  const FilterTable& ColumnTable(const Resizing& resizing);
   Image PickNearest(const Image& source, Size size, ByteBuffer& out);
 
   Axis rows_, columns_;
   std::vector<double> weights_;  // of one window
   std::vector<int> picked_;      // NEAREST: source column of each output column, -1 outside
-  ByteBuffer between_;
+  ByteBuffer between_, extra_;
 };
 
 }  // namespace loaderd::transform

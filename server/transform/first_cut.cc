@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/transform/first_cut.h"
+
+#include <variant>
+
+namespace loaderd::transform {
+namespace {
+Box WholeOf(Size size) { return {.height = size.height, .width = size.width}; }
+
+// `inner` lies in a crop that lies at `outer`.
+Box Within(const Box& outer, Box inner) {
+  inner.top += outer.top;
+  inner.left += outer.left;
+  return inner;
+}
+}  // namespace
+
+std::optional<Box> FirstCut::CropOf(size_t i, Size in) const {
+  if (i >= steps_.size()) return std::nullopt;
+  const PlacedStep& placed = steps_[i];
+  const auto fits = [in](Size size) { return size.height <= in.height && size.width <= in.width; };
+  if (const auto* center = std::get_if<step::CenterCrop>(&placed.step)) {
+    if (!fits(center->size)) return std::nullopt;
+    return CenterBox(in, center->size);
+  }
+  const auto* random = std::get_if<step::RandomCrop>(&placed.step);
+  if (random == nullptr || random->padding != Padding{} || !fits(random->size)) return std::nullopt;
+  return RandomCropBox({.key = key_, .number = placed.place}, in.height, in.width, random->size);
+}
+
+bool FirstCut::PlanResize(Size in, Size out, Filter filter) {
+  resizing_ = {.in = in,
+               .out = out,
+               .wanted = WholeOf(out),
+               .filter = filter,
+               .reference = rules_.reference};
+  return in.height > 0 && in.width > 0;
+}
+
+void FirstCut::Plan(Size image) {
+  count_ = 0;
+  crop_ = WholeOf(image);
+  if (steps_.empty()) return;
+  const PlacedStep& first = steps_[0];
+  if (const auto* crop = std::get_if<step::RandomResizedCrop>(&first.step)) {
+    crop_ = RandomResizedCropBox(key_, first.place, image.height, image.width, crop->scale,
+                                 crop->ratio);
+    count_ = PlanResize({crop_.height, crop_.width}, crop->size, crop->filter) ? 1 : 0;
+  } else if (const auto* resize = std::get_if<step::Resize>(&first.step)) {
+    const WideSize wide = ResizedSize(*resize, image.height, image.width);
+    if (!CheckPixels(wide, rules_.max_pixels, "").ok()) return;
+    const Size out = {static_cast<int>(wide.height), static_cast<int>(wide.width)};
+    if (!PlanResize(image, out, resize->filter)) return;
+    count_ = 1;
+    if (const std::optional<Box> box = CropOf(1, out)) {
+      resizing_.wanted = *box;
+      count_ = 2;
+    }
+  } else if (const std::optional<Box> box = CropOf(0, image)) {
+    crop_ = *box;
+    const Size size = {box->height, box->width};
+    count_ = PlanResize(size, size, Filter::kNearest) ? 1 : 0;
+  }
+}
+
+Box FirstCut::Choose(Size image) {
+  Plan(image);
+  if (count_ == 0) return WholeOf(image);
+  return Within(crop_, memory_.resampler().Needed(resizing_));
+}
+
+StatusOr<Image> FirstCut::Apply(const Image& given, const Box& box) {
+  // Seen from the crop.
+  const Box at = {.top = box.top - crop_.top,
+                  .left = box.left - crop_.left,
+                  .height = box.height,
+                  .width = box.width};
+  if (resizing_.in == resizing_.out) {
+    const Box& wanted = resizing_.wanted;
+    return given.Crop({.top = wanted.top - at.top,
+                       .left = wanted.left - at.left,
+                       .height = wanted.height,
+                       .width = wanted.width});
+  }
+  const StatusOr<Image> image =
+      memory_.resampler().Resize(given, at, resizing_, rules_.max_pixels, memory_.Next());
+  return image.ok() ? image : WithContext(image.status(), steps_[0].path);
+}
+
+}  // namespace loaderd::transform
