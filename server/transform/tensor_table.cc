@@ -7,6 +7,10 @@
 #include <string>
 #include <utility>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "absl/strings/str_cat.h"
 
 namespace loaderd::transform {
@@ -63,6 +67,50 @@ float Rounded(double value, DType dtype) { return Rounded(static_cast<float>(val
 float Converted(float value, DType from, DType to) {
   return Rounded(from == DType::kUint8 ? value / 255.0F : value, to);
 }
+
+// Past the caches: a batch is larger than they are, and nobody here reads it again. `to` is
+// aligned.
+void StreamWord(uint64_t word, uint8_t* to) {
+#ifdef __SSE2__
+  _mm_stream_si64(reinterpret_cast<long long*>(to), static_cast<long long>(word));
+#else
+  std::memcpy(to, &word, sizeof(word));
+#endif
+}
+
+// Others see what was streamed before what is written after this.
+void EndStreaming() {
+#ifdef __SSE2__
+  _mm_sfence();
+#endif
+}
+
+// table[from[i * kStep]] for each i. `out` may be of any alignment.
+template <size_t kStep, typename Element>
+void LookUp(const Element* table, const uint8_t* from, size_t count, uint8_t* out) {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr size_t kWord = sizeof(uint64_t) / sizeof(Element);
+  const auto look_up_one = [&] {
+    std::memcpy(out, &table[*from], sizeof(Element));
+    from += kStep;
+    out += sizeof(Element);
+    --count;
+  };
+  while (count > 0 && reinterpret_cast<uintptr_t>(out) % sizeof(uint64_t) != 0) look_up_one();
+  for (; count >= 2 * kWord; count -= 2 * kWord, from += 2 * kWord * kStep) {
+    uint64_t words[2] = {0, 0};
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 2 * kWord; ++i) {
+      words[i / kWord] |= uint64_t{table[from[i * kStep]]} << (i % kWord * sizeof(Element) * 8);
+    }
+    StreamWord(words[0], out);
+    StreamWord(words[1], out + sizeof(uint64_t));
+    out += 2 * sizeof(uint64_t);
+  }
+  while (count > 0) look_up_one();
+}
+
+size_t Count(int count) { return static_cast<size_t>(count); }
 
 // The one for all, or the channel's.
 double Of(const std::vector<double>& values, size_t channel) {
@@ -133,13 +181,14 @@ uint32_t TensorTable::At(int channel, uint8_t value) const {
 }
 
 void TensorTable::Apply(const Image& image, uint8_t* out) const {
-  const auto look_up = [&](const auto& tables) {
+  const auto look_up = [&]<typename Element>(const std::vector<std::array<Element, 256>>& tables) {
     for (int c = 0; c < image.channels; ++c) {
-      const auto& table = tables[static_cast<size_t>(c)];
-      for (int y = 0; y < image.height; ++y) {
-        const uint8_t* from = image.Row(y) + c;
-        for (int x = 0; x < image.width; ++x, from += image.channels, out += sizeof(table[0])) {
-          std::memcpy(out, &table[*from], sizeof(table[0]));  // `out` may be of any alignment
+      const Element* const table = tables[static_cast<size_t>(c)].data();
+      for (int y = 0; y < image.height; ++y, out += sizeof(Element) * Count(image.width)) {
+        if (image.channels == 1) {
+          LookUp<1>(table, image.Row(y), Count(image.width), out);
+        } else {
+          LookUp<3>(table, image.Row(y) + c, Count(image.width), out);
         }
       }
     }
@@ -151,6 +200,7 @@ void TensorTable::Apply(const Image& image, uint8_t* out) const {
   } else {
     look_up(bits32_);
   }
+  EndStreaming();
 }
 
 void TensorChain::ToFloat(DType dtype) {
