@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 namespace loaderd::transform {
 namespace {
 
 constexpr uint32_t kAttempts = 128;
+constexpr float kMost = 1 - 0x1p-24F;
 
 // Never 0 nor 1, and 1 - it is exact.
 double Open(uint32_t draw) { return (draw + 0.5) * 0x1p-32; }
@@ -41,7 +43,9 @@ double BetaOf(const Place& place, double alpha) {
     const double u = Open(draw[0]);
     const double v = Open(draw[1]);
     const auto taken = alpha < 1.0 ? TryJoehnk(u, v, alpha) : TryCheng(u, v, alpha);
-    if (taken) return static_cast<double>(static_cast<float>(*taken));
+    if (taken) {
+      return std::clamp(static_cast<float>(*taken), std::numeric_limits<float>::min(), kMost);
+    }
   }
   return 0.5;
 }

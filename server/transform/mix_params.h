@@ -29,7 +29,7 @@ struct BatchKey {
   }
 };
 
-// Beta(alpha, alpha), rounded to float32, whose numbers torch draws: 0 to 1.
+// Beta(alpha, alpha), rounded to float32 and kept between 2^-126 and 1 - 2^-24, as torch draws it.
 //
 // Attempt t has block t, from 1 on; u = (w0 + 0.5) / 2^32, v likewise of w1. Only +, -, *, /, sqrt,
 // log and exp of doubles, in the order of the code, so that the mirror gets the same bits.

@@ -60,7 +60,7 @@ def _joehnk(u: float, v: float, alpha: float) -> float | None:
 
 
 def mix_up_lam(seed: int, epoch: int, step: int, number: int = 0, alpha: float = 1.0, rank: int = 0) -> float:
-    """The lam of MixUp, from Beta(alpha, alpha) and a float32's value.
+    """The lam of MixUp, from Beta(alpha, alpha), as torch draws it: a float32's value, 2**-126 to 1 - 2**-24.
 
     alpha >= 1: algorithm BB of Cheng, "Generating beta variates with nonintegral shape parameters", CACM 21 (1978); below: Joehnk,
     "Erzeugung von betaverteilten und gammaverteilten Zufallszahlen", Metrika 8 (1964), on logarithms.
@@ -71,7 +71,7 @@ def mix_up_lam(seed: int, epoch: int, step: int, number: int = 0, alpha: float =
         u, v = _open(words[0]), _open(words[1])
         taken = _joehnk(u, v, alpha) if alpha < 1.0 else _cheng(u, v, alpha)
         if taken is not None:
-            return struct.unpack("f", struct.pack("f", taken))[0]
+            return min(max(struct.unpack("f", struct.pack("f", taken))[0], 2.0**-126), 1 - 2.0**-24)
     return 0.5
 
 
