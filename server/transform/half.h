@@ -14,6 +14,12 @@ inline uint32_t RoundOff(uint32_t value, int bits) {
   return (value + (uint32_t{1} << (bits - 1)) - 1 + odd) >> bits;
 }
 
+// A choice by masks: compilers make a jump of `?:` where one side is an operation on floats.
+inline uint32_t Pick(bool first, uint32_t a, uint32_t b) {
+  const uint32_t mask = uint32_t{0} - static_cast<uint32_t>(first);
+  return (a & mask) | (b & ~mask);
+}
+
 inline uint16_t HalfBits(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7FFFFFFF;
@@ -21,9 +27,9 @@ inline uint16_t HalfBits(float value) {
   // Below 2^-14: next to 0.5 a float's last place is 2^-24, a half's.
   const uint32_t small =
       std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3F000000;
-  const uint32_t special = magnitude > 0x7F800000 ? 0x7E00 : 0x7C00;  // NaN, infinity
-  uint32_t half = magnitude < 0x38800000 ? small : normal;
-  half = magnitude >= 0x477FF000 ? special : half;  // rounds past 65504
+  const uint32_t special = Pick(magnitude > 0x7F800000, 0x7E00, 0x7C00);  // NaN, infinity
+  const uint32_t finite = Pick(magnitude < 0x38800000, small, normal);
+  const uint32_t half = Pick(magnitude >= 0x477FF000, special, finite);  // rounds past 65504
   return static_cast<uint16_t>((bits >> 16 & 0x8000) | half);
 }
 
@@ -32,7 +38,7 @@ inline float HalfValue(uint16_t bits) {
   const uint32_t magnitude = (uint32_t{bits} & 0x7FFF) << 13;
   // The exponents differ by 112; exact, also from a half below 2^-14.
   const auto finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
-  const uint32_t value = magnitude >= 0x0F800000 ? magnitude | 0x7F800000 : finite;
+  const uint32_t value = Pick(magnitude >= 0x0F800000, magnitude | 0x7F800000, finite);
   return std::bit_cast<float>(sign | value);
 }
 
