@@ -8,6 +8,7 @@ it has none, or a sampler. `number` is the step's: 0, or in a RandomChoice, whic
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -30,7 +31,7 @@ class Cut(NamedTuple):
 
 
 def _key(seed: int, epoch: int, step: int, number: int, rank: int) -> tuple[int, int, int, int]:
-    return seed, epoch, rank << 40 | step, _PLACES + number
+    return seed, epoch, operator.index(rank) << 40 | operator.index(step), _PLACES + operator.index(number)
 
 
 def _open(word: int) -> float:
