@@ -208,6 +208,23 @@ struct step::Nested {
   Step step;
 };
 
+// Steps on whole batches, which mix each sample with the one before it.
+namespace step {
+struct MixUp {
+  double alpha = 1;  // greater than 0
+  int64_t num_classes = 1;
+};
+struct CutMix {
+  double alpha = 1;
+  int64_t num_classes = 1;
+};
+struct BatchChoice {
+  std::vector<std::variant<MixUp, CutMix>> transforms;  // not empty; of one num_classes
+  std::vector<double> weights = {};                     // as in RandomChoice
+};
+}  // namespace step
+using BatchStep = std::variant<step::MixUp, step::CutMix, step::BatchChoice>;
+
 struct RecipeSpec {
   ImageMode mode = ImageMode::kRgb;
   Reference reference = Reference::kPillow13;

@@ -21,7 +21,8 @@ std::string Describe(const FieldLayout& field) {
   return absl::StrCat(absl::StrJoin(field.shape, " x "), " ", std::string(DTypeName(field.dtype)));
 }
 
-StatusOr<BatchLayout> LayOutBatch(const transform::Recipe& recipe, uint32_t batch_size) {
+StatusOr<BatchLayout> LayOutBatch(const transform::Recipe& recipe, uint32_t batch_size,
+                                  std::optional<int64_t> mixed_classes) {
   const auto& sample = recipe.shape();
   if (!sample.has_value()) {
     return absl::InvalidArgumentError(
@@ -42,7 +43,11 @@ StatusOr<BatchLayout> LayOutBatch(const transform::Recipe& recipe, uint32_t batc
   const int64_t rows = batch_size;
   std::vector<FieldLayout> fields;
   fields.push_back(std::move(images));
-  fields.push_back({.name = "labels", .dtype = DType::kInt64, .shape = {rows}});
+  if (mixed_classes) {
+    fields.push_back({.name = "labels", .dtype = DType::kFloat32, .shape = {rows, *mixed_classes}});
+  } else {
+    fields.push_back({.name = "labels", .dtype = DType::kInt64, .shape = {rows}});
+  }
   fields.push_back({.name = "index", .dtype = DType::kInt64, .shape = {rows}});
   fields.push_back({.name = "pad", .dtype = DType::kBool, .shape = {rows}});
   return LayOut(std::move(fields));
@@ -54,10 +59,15 @@ std::span<uint8_t> SlotRows::Field(size_t field, uint32_t row) const {
   return slot_.subspan(layout.offset + row * bytes, bytes);
 }
 
+std::span<uint8_t> SlotRows::field(size_t field, uint32_t count) const {
+  const FieldLayout& layout = layout_.fields[field];
+  return slot_.subspan(layout.offset, count * layout.RowBytes());
+}
+
 void SlotRows::Describe(uint32_t row, int64_t label, int64_t index, bool pad) const {
-  std::memcpy(Field(1, row).data(), &label, sizeof(label));
-  std::memcpy(Field(2, row).data(), &index, sizeof(index));
-  Field(3, row)[0] = pad ? 1 : 0;
+  std::memcpy(Field(kLabels, row).data(), &label, sizeof(label));
+  std::memcpy(Field(kIndex, row).data(), &index, sizeof(index));
+  Field(kPad, row)[0] = pad ? 1 : 0;
 }
 
 void SlotRows::Remove(std::span<const uint32_t> lost, uint32_t count) const {

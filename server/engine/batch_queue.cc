@@ -20,7 +20,9 @@ BatchQueue::BatchQueue(const Rules& rules)
     : rules_(rules),
       pool_(rules.slots),
       feed_(rules.num_samples, rules.batch_size),
-      batches_(rules.slots) {}
+      batches_(rules.slots) {
+  for (uint32_t room = rules.rooms; room > 0; --room) free_rooms_.push_back(room - 1);
+}
 
 Status BatchQueue::Start(uint64_t epoch, uint64_t first_batch, uint64_t start, bool goes_on) {
   if (!is_explicit() && first_batch > rules_.num_batches) {
@@ -115,11 +117,13 @@ Piece BatchQueue::TakeRow(uint32_t slot) {
           .step = batch.step,
           .index = sample.index,
           .planned = sample.index,
-          .pad = sample.pad};
+          .pad = sample.pad,
+          .room = batch.room.value_or(0)};
 }
 
 std::optional<BatchQueue::Place> BatchQueue::NextPlace() const {
   if (closed_ || !started_ || pool_.count(shm::SlotState::kFree) == 0) return std::nullopt;
+  if (rules_.rooms > 0 && free_rooms_.empty()) return std::nullopt;
   if (is_explicit() || plan_at_.step < rules_.num_batches) return plan_at_;
   // One epoch ahead at most, so that what is planned is always of two epochs.
   if (goes_on_ && plan_at_.epoch == epoch_ && rules_.num_batches > 0) return Place{epoch_ + 1, 0};
@@ -160,6 +164,10 @@ bool BatchQueue::PlanBatch() {
     return false;
   }
   assert(!batch.samples.empty() && batch.samples.size() <= rules_.batch_size);
+  if (rules_.rooms > 0) {
+    batch.room = free_rooms_.back();
+    free_rooms_.pop_back();
+  }
   batch.epoch = place->epoch;
   batch.step = place->step;
   batch.next_row = 0;
@@ -180,9 +188,17 @@ void BatchQueue::Drop(uint32_t slot) {
   FreeIfDropped(slot);
 }
 
+bool BatchQueue::LeaveRoom(Batch& batch) {
+  if (!batch.room.has_value()) return false;
+  free_rooms_.push_back(*batch.room);
+  batch.room.reset();
+  return true;
+}
+
 bool BatchQueue::FreeIfDropped(uint32_t slot) {
-  const Batch& batch = batches_[slot];
+  Batch& batch = batches_[slot];
   if (!batch.dropped || batch.in_flight > 0) return false;
+  LeaveRoom(batch);
   pool_.Drop(slot);
   return true;
 }
@@ -232,14 +248,14 @@ BatchQueue::After BatchQueue::Complete(uint32_t slot) {
   Batch& batch = batches_[slot];
   std::ranges::sort(batch.bad, {}, &Bad::row);
   batch.storage_gone = StorageGone();
-  if (!FailsWhole(batch) && std::ranges::any_of(batch.bad, &Bad::lost)) {
+  if (!FailsWhole(batch) && (rules_.rooms > 0 || std::ranges::any_of(batch.bad, &Bad::lost))) {
     ++batch.in_flight;
     ++in_flight_;
-    return After::kRemove;
+    return After::kFinish;
   }
   batch.ready = true;
   pool_.MarkReady(slot);
-  return After::kNothing;
+  return LeaveRoom(batch) ? After::kWork : After::kNothing;
 }
 
 std::vector<uint32_t> BatchQueue::LostRows(uint32_t slot) const {
@@ -254,14 +270,14 @@ uint32_t BatchQueue::PlannedRows(uint32_t slot) const {
   return static_cast<uint32_t>(batches_[slot].samples.size());
 }
 
-BatchQueue::After BatchQueue::EndRemove(uint32_t slot) {
+BatchQueue::After BatchQueue::EndFinish(uint32_t slot) {
   Batch& batch = batches_[slot];
   --batch.in_flight;
   --in_flight_;
   if (batch.dropped) return FreeIfDropped(slot) ? After::kWork : After::kNothing;
   batch.ready = true;
   pool_.MarkReady(slot);
-  return After::kNothing;
+  return LeaveRoom(batch) ? After::kWork : After::kNothing;
 }
 
 std::optional<Delivery> BatchQueue::NextDelivery() {

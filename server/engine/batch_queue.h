@@ -32,8 +32,9 @@ struct Piece {
   uint64_t index = 0;  // whose data is read: the planned one, or its stand-in
   uint64_t planned = 0;
   bool pad = false;
-  int attempt = -1;  // of the stand-in; -1: the planned sample itself
-  size_t bad = 0;    // with a stand-in: the planned one's place in its batch's list
+  int attempt = -1;   // of the stand-in; -1: the planned sample itself
+  uint32_t room = 0;  // where there are rooms
+  size_t bad = 0;     // with a stand-in: the planned one's place in its batch's list
 };
 
 // Not thread-safe: its session's lock guards it. Does no I/O and allocates little; Batch() of a
@@ -49,6 +50,7 @@ class BatchQueue {
     BadSamplePolicy policy = BadSamplePolicy::kFail;
     bool inline_delivery = false;
     uint32_t max_storage_failures = 100;
+    uint32_t rooms = 0;  // where batches are made before they go into their slots; 0: in the slots
   };
   explicit BatchQueue(const Rules& rules);
 
@@ -76,20 +78,20 @@ class BatchQueue {
   enum class After {
     kNothing,
     kWork,    // TakePiece() may have something
-    kRemove,  // rows must be moved: SlotRows::Remove(LostRows(slot), planned rows), then
-              // EndRemove(slot)
+    kFinish,  // rows must be moved: SlotRows::Remove(LostRows(slot), planned rows), and the batch
+              // be mixed where there are rooms; then EndFinish(slot)
   };
   // `fault` is empty for a good sample; `storage`: it is the storage's. Deliveries may have become
   // due.
   After EndPiece(const Piece& piece, std::string fault, bool storage = false);
   std::vector<uint32_t> LostRows(uint32_t slot) const;
   uint32_t PlannedRows(uint32_t slot) const;
-  After EndRemove(uint32_t slot);
+  After EndFinish(uint32_t slot);
 
   // What is due now, or nullopt. Its slot, if it has one, is lent from here on.
   std::optional<Delivery> NextDelivery();
 
-  uint64_t in_flight() const { return in_flight_; }  // pieces and removals begun and not ended
+  uint64_t in_flight() const { return in_flight_; }  // pieces and finishes begun and not ended
   void Tell(SessionFacts& facts) const;              // epoch, next_batch, num_batches, slots_*
 
  private:
@@ -101,6 +103,7 @@ class BatchQueue {
   struct Batch {
     uint64_t epoch = 0;
     uint64_t step = 0;
+    std::optional<uint32_t> room = std::nullopt;
     std::vector<plan::PlannedSample> samples;
     uint32_t next_row = 0;  // rows before it have been taken
     uint32_t in_flight = 0;
@@ -122,6 +125,8 @@ class BatchQueue {
   bool PlanBatch();
   Piece TakeRow(uint32_t slot);
   void Drop(uint32_t slot);
+  // True where a batch may now be planned for it.
+  bool LeaveRoom(Batch& batch);
   // The batch has lost a piece in flight: frees its slot if it was dropped.
   bool FreeIfDropped(uint32_t slot);
   After RecordFault(const Piece& piece, std::string fault);
@@ -133,6 +138,7 @@ class BatchQueue {
   const Rules rules_;
   shm::SlotPool pool_;
   IndexFeed feed_;
+  std::vector<uint32_t> free_rooms_;
   std::vector<Batch> batches_;  // by slot; meaningful while FILLING or READY
   std::deque<uint32_t>
       order_;  // their slots in order of delivery; only the last has rows not taken

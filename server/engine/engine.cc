@@ -12,6 +12,7 @@
 #include "server/base/mutex.h"
 #include "server/engine/batch_layout.h"
 #include "server/engine/fleet.h"
+#include "server/engine/rooms.h"
 #include "server/engine/session.h"
 #include "server/engine/session_core.h"
 #include "server/plan/epoch_plan.h"
@@ -38,6 +39,52 @@ StatusOr<Grant> TakeSlots(Budget* budget, uint32_t uid, const BatchLayout& layou
   }
   slots = static_cast<uint32_t>(grant->amount() / layout.slot_bytes);
   return grant;
+}
+
+// Sets `rooms` likewise.
+StatusOr<Grant> TakeRooms(Budget* budget, uint32_t uid, const BatchLayout& unmixed,
+                          uint32_t& rooms) {
+  if (budget == nullptr || rooms == 0) return Grant();
+  const uint64_t bytes = unmixed.slot_bytes;
+  StatusOr<Grant> grant = budget->TakeUpTo(uid, rooms * bytes, bytes, bytes);
+  if (!grant.ok()) {
+    return WithContext(grant.status(),
+                       absl::StrCat("batch_transform: one batch of ", Describe(unmixed.fields[0]),
+                                    " before it is mixed needs ", bytes, " bytes"));
+  }
+  rooms = static_cast<uint32_t>(grant->amount() / bytes);
+  return grant;
+}
+
+struct Memory {
+  Grant rooms;
+  Grant slots;
+};
+// Of one slot at least, and one room where there are any.
+StatusOr<Memory> TakeMemory(Budget* budget, uint32_t uid, SessionCore::Facts& facts) {
+  for (;;) {
+    Memory memory;
+    ASSIGN_OR_RETURN(memory.rooms, TakeRooms(budget, uid, facts.unmixed, facts.rooms));
+    StatusOr<Grant> slots = TakeSlots(budget, uid, facts.layout, facts.slots);
+    if (slots.ok()) {
+      memory.slots = *std::move(slots);
+      return memory;
+    }
+    if (facts.rooms <= 1) return slots.status();
+    facts.rooms = 1;  // the others may leave enough for a slot
+  }
+}
+
+// Labels stay what they are for as long as the dataset is open.
+Status CheckLabels(const transform::BatchMix& mix, const dataset::Dataset& dataset) {
+  for (uint64_t index = 0; index < dataset.size(); ++index) {
+    const int64_t label = dataset.label(index);
+    if (label >= 0 && label < mix.num_classes()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(mix.classes_path(), ": labels must be 0 to ",
+                                                   mix.num_classes() - 1, ", and that of ",
+                                                   dataset.Name(index), " is ", label));
+  }
+  return absl::OkStatus();
 }
 
 Status CheckNotEmpty(const plan::Job& job, const dataset::Dataset& dataset) {
@@ -70,6 +117,7 @@ class EngineImpl : public Engine {
     ASSIGN_OR_RETURN(facts.recipe, transform::Recipe::Compile(job.recipe, options_.transform));
     ASSIGN_OR_RETURN(facts.layout, LayOutBatch(*facts.recipe, job.batch_size));
     facts.slots = static_cast<uint32_t>(job.prefetch_factor + kSlotsBesidePrefetch);
+    if (job.batch_transform.has_value()) RETURN_IF_ERROR(SetMix(job, *dataset, facts));
     if (job.order.kind != plan::OrderKind::kExplicit) {
       facts.num_batches =
           plan::EpochPlan::NumBatches(job.order, dataset->size(), job.batch_size, job.drop_last);
@@ -78,8 +126,9 @@ class EngineImpl : public Engine {
 
     ASSIGN_OR_RETURN(Grant session, Take(options_.sessions, owner.uid, 1));
     ASSIGN_OR_RETURN(Grant descriptor, Take(options_.descriptors, owner.uid, 1));
-    ASSIGN_OR_RETURN(Grant bytes,
-                     TakeSlots(options_.slot_bytes, owner.uid, facts.layout, facts.slots));
+    ASSIGN_OR_RETURN(Memory memory, TakeMemory(options_.slot_bytes, owner.uid, facts));
+    ASSIGN_OR_RETURN(Rooms rooms,
+                     Rooms::Create(std::move(memory.rooms), facts.rooms, facts.unmixed.slot_bytes));
     ASSIGN_OR_RETURN(shm::Segment segment,
                      shm::Segment::Create(facts.slots * facts.layout.slot_bytes));
 
@@ -91,9 +140,9 @@ class EngineImpl : public Engine {
     facts.fleet = &fleet_;
     facts.totals = &totals_;
     facts.clock = options_.clock;
-    SegmentCharge charge(std::move(bytes), std::move(descriptor), std::move(segment));
+    SegmentCharge charge(std::move(memory.slots), std::move(descriptor), std::move(segment));
     std::shared_ptr<SessionCore> core =
-        Register(std::move(facts), std::move(session), std::move(charge));
+        Register(std::move(facts), std::move(session), std::move(charge), std::move(rooms));
     fleet_.Join(core->constant().id, core);
     return std::make_unique<SessionHandle>(std::move(core));
   }
@@ -122,14 +171,26 @@ class EngineImpl : public Engine {
   bool Responds() const override { return fleet_.Responds(); }
 
  private:
+  Status SetMix(const plan::Job& job, const dataset::Dataset& dataset,
+                SessionCore::Facts& facts) const {
+    ASSIGN_OR_RETURN(facts.mix,
+                     transform::BatchMix::Compile(*job.batch_transform, job.recipe, *facts.recipe));
+    RETURN_IF_ERROR(CheckLabels(*facts.mix, dataset));
+    facts.unmixed = std::move(facts.layout);
+    ASSIGN_OR_RETURN(facts.layout,
+                     LayOutBatch(*facts.recipe, job.batch_size, facts.mix->num_classes()));
+    facts.rooms = RoomsWanted(options_.max_reads_in_flight, job.batch_size, facts.slots);
+    return absl::OkStatus();
+  }
+
   std::shared_ptr<SessionCore> Register(SessionCore::Facts facts, Grant session,
-                                        SegmentCharge charge) {
+                                        SegmentCharge charge, Rooms rooms) {
     MutexLock lock(mutex_);
     std::erase_if(sessions_, [](const auto& entry) { return entry.second.expired(); });
     facts.id = ++last_id_;
     facts.name = absl::StrCat("s-", facts.id);
-    auto core =
-        std::make_shared<SessionCore>(std::move(facts), std::move(session), std::move(charge));
+    auto core = std::make_shared<SessionCore>(std::move(facts), std::move(session),
+                                              std::move(charge), std::move(rooms));
     sessions_.emplace(last_id_, core);
     return core;
   }

@@ -24,18 +24,21 @@ BatchQueue::Rules RulesOf(const SessionCore::Facts& facts) {
           .slots = facts.slots,
           .policy = facts.job.on_bad_sample,
           .inline_delivery = facts.inline_delivery,
-          .max_storage_failures = facts.max_storage_failures};
+          .max_storage_failures = facts.max_storage_failures,
+          .rooms = facts.rooms};
 }
 
 }  // namespace
 
-SessionCore::SessionCore(Facts facts, Grant session, SegmentCharge charge)
+SessionCore::SessionCore(Facts facts, Grant session, SegmentCharge charge, Rooms rooms)
     : facts_(std::move(facts)),
       segment_fd_(charge.segment().fd()),
       bytes_(charge.segment().bytes()),
+      room_bytes_(rooms.bytes()),
       queue_(RulesOf(facts_)),
       session_(std::move(session)),
-      charge_(std::move(charge)) {}
+      charge_(std::move(charge)),
+      rooms_(std::move(rooms)) {}
 
 SessionCore::~SessionCore() {
   MutexLock lock(mutex_);
@@ -165,11 +168,30 @@ bool SessionCore::Read(const Piece& piece, ByteBuffer& buffer) {
   return false;
 }
 
+SlotRows SessionCore::RowsOf(const Piece& piece) const {
+  if (facts_.mix == nullptr) return {facts_.layout, Slot(piece.slot)};
+  const uint64_t bytes = facts_.unmixed.slot_bytes;
+  return {facts_.unmixed, room_bytes_.subspan(piece.room * bytes, bytes)};
+}
+
+void SessionCore::Finish(const Piece& piece, std::span<const uint32_t> lost,
+                         uint32_t planned) const {
+  const SlotRows rows = RowsOf(piece);
+  rows.Remove(lost, planned);
+  if (facts_.mix == nullptr || !Wanted(piece)) return;
+  const transform::BatchKey key{.seed = facts_.job.order.seed,
+                                .epoch = piece.epoch,
+                                .step = piece.step,
+                                .rank = facts_.job.order.rank};
+  MixRows(*facts_.mix, key, rows, {facts_.layout, Slot(piece.slot)},
+          planned - static_cast<uint32_t>(lost.size()));
+}
+
 void SessionCore::Decode(const Piece& piece, std::span<const uint8_t> encoded,
                          transform::Scratch& scratch) {
   std::string fault;
   if (Wanted(piece)) {
-    const SlotRows rows(facts_.layout, Slot(piece.slot));
+    const SlotRows rows = RowsOf(piece);
     const transform::SampleKey key{
         .seed = facts_.job.order.seed, .epoch = piece.epoch, .index = piece.index};
     const Status status = facts_.recipe->Apply(encoded, key, scratch, rows.image(piece.row));
@@ -191,15 +213,15 @@ void SessionCore::End(const Piece& piece, std::string fault, bool storage) {
   {
     MutexLock lock(mutex_);
     after = queue_.EndPiece(piece, std::move(fault), storage);
-    if (after == BatchQueue::After::kRemove) {
+    if (after == BatchQueue::After::kFinish) {
       lost = queue_.LostRows(piece.slot);
       rows = queue_.PlannedRows(piece.slot);
     }
   }
-  if (after == BatchQueue::After::kRemove) {
-    SlotRows(facts_.layout, Slot(piece.slot)).Remove(lost, rows);
+  if (after == BatchQueue::After::kFinish) {
+    Finish(piece, lost, rows);
     MutexLock lock(mutex_);
-    after = queue_.EndRemove(piece.slot);
+    after = queue_.EndFinish(piece.slot);
   }
   Go(after == BatchQueue::After::kWork);
   Settle();
@@ -257,10 +279,12 @@ void SessionCore::EndHandle() {
 
 void SessionCore::Settle() {
   Grant session;
+  Rooms rooms;
   std::optional<SegmentCharge> charge;
-  MutexLock lock(mutex_);  // let go before the two above: no unmapping under it
+  MutexLock lock(mutex_);  // let go before those above: no unmapping under it
   if (!closed_ || queue_.in_flight() > 0) return;
   session = std::move(session_);
+  rooms = std::move(rooms_);
   if (handle_ || lease_ || !charge_.has_value()) return;
   charge.swap(charge_);
 }

@@ -17,6 +17,7 @@
 #include "server/engine/batch_queue.h"
 #include "server/engine/engine.h"
 #include "server/engine/fleet.h"
+#include "server/engine/rooms.h"
 #include "server/shm/segment.h"
 
 namespace loaderd::engine {
@@ -60,6 +61,10 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
     std::shared_ptr<const dataset::Dataset> dataset;
     std::unique_ptr<const transform::Recipe> recipe;
     BatchLayout layout;
+    // Where batches are mixed: how, and what they are like before, in each of so many rooms.
+    std::unique_ptr<const transform::BatchMix> mix;
+    BatchLayout unmixed;
+    uint32_t rooms = 0;
     uint32_t slots = 1;
     uint64_t num_batches = 0;
     uint64_t epoch_samples = 0;
@@ -71,7 +76,7 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
     Totals* totals = nullptr;
     const Clock* clock = nullptr;
   };
-  SessionCore(Facts facts, Grant session, SegmentCharge charge);
+  SessionCore(Facts facts, Grant session, SegmentCharge charge, Rooms rooms);
   ~SessionCore() override;
 
   const Facts& constant() const { return facts_; }
@@ -99,6 +104,10 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
 
  private:
   bool Wanted(const Piece& piece) const;
+  // Where the piece's batch is made: its room, or its slot.
+  SlotRows RowsOf(const Piece& piece) const;
+  // The whole batch's last work, on its last piece's thread.
+  void Finish(const Piece& piece, std::span<const uint32_t> lost, uint32_t planned) const;
   void End(const Piece& piece, std::string fault, bool storage = false);
   void LogBad(const Piece& piece, const std::string& fault);
   // After a change that may have made pieces or deliveries due.
@@ -115,12 +124,14 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
   const Facts facts_;
   int segment_fd_ = -1;
   std::span<uint8_t> bytes_;  // of charge_'s segment
+  std::span<uint8_t> room_bytes_;
 
   mutable Mutex mutex_;
   CondVar delivered_;
   BatchQueue queue_ ABSL_GUARDED_BY(mutex_);
   Grant session_ ABSL_GUARDED_BY(mutex_);
   std::optional<SegmentCharge> charge_ ABSL_GUARDED_BY(mutex_);
+  Rooms rooms_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool handle_ ABSL_GUARDED_BY(mutex_) = true;  // the handle may read slots
   bool lease_ ABSL_GUARDED_BY(mutex_) = false;

@@ -56,6 +56,24 @@ class Canonical {
   std::string bytes_;
 };
 
+struct AddBatchStep {
+  Canonical& out;
+
+  template <typename Mix>
+  void operator()(const Mix& step) const {
+    out.Add(step.alpha);
+    out.Add(static_cast<uint64_t>(step.num_classes));
+  }
+  void operator()(const step::BatchChoice& step) const {
+    out.Add(uint64_t{step.transforms.size()});
+    for (const auto& mix : step.transforms) {
+      out.Add(uint64_t{mix.index()});
+      std::visit(*this, mix);
+    }
+    out.Add(step.weights);
+  }
+};
+
 struct AddStep {
   Canonical& out;
 
@@ -232,6 +250,11 @@ std::string Job::Fingerprint() const {
       out.Add(std::string_view(name));
       out.Add(static_cast<uint64_t>(number));
     }
+  }
+  if (batch_transform.has_value()) {
+    out.Add(std::string_view("batch_transform"));
+    out.Add(uint64_t{batch_transform->index()});
+    std::visit(AddBatchStep{out}, *batch_transform);
   }
   return Sha256Hex(out.bytes());
 }

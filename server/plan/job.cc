@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "loaderd/v1/job.pb.h"
+#include "server/plan/batch_steps.h"
 #include "server/plan/fields.h"
 #include "server/plan/json_error.h"
 #include "server/plan/transform_steps.h"
@@ -198,6 +199,10 @@ StatusOr<Job> ParseJob(const v1::JobSpec& spec) {
                        {{v1::BAD_SAMPLE_POLICY_FAIL, BadSamplePolicy::kFail},
                         {v1::BAD_SAMPLE_POLICY_SKIP, BadSamplePolicy::kSkip},
                         {v1::BAD_SAMPLE_POLICY_SUBSTITUTE, BadSamplePolicy::kSubstitute}})));
+  if (spec.has_batch_transform()) {
+    ASSIGN_OR_RETURN(job.batch_transform,
+                     ParseBatchStep("batch_transform", spec.batch_transform()));
+  }
   return job;
 }
 

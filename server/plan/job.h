@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,7 @@ struct Job {
   bool drop_last = false;
   uint32_t prefetch_factor = 2;
   BadSamplePolicy on_bad_sample = BadSamplePolicy::kFail;
+  std::optional<BatchStep> batch_transform = std::nullopt;
 
   // SHA-256 in hex over all that decides what is delivered and in which order, not over
   // prefetch_factor.

@@ -80,4 +80,21 @@ StatusOr<Filter> ParseWarpFilter(const std::string& path, v1::Interpolation valu
                                           {v1::INTERPOLATION_BICUBIC, Filter::kBicubic}});
 }
 
+StatusOr<std::vector<double>> ParseWeights(const std::string& step_path, int count,
+                                           const RepeatedField<double>& weights) {
+  const std::string path = Sub(step_path, "p");
+  if (count == 0) return Invalid(Sub(step_path, "transforms"), "must not be empty");
+  if (!weights.empty() && weights.size() != count) {
+    return Invalid(
+        path, absl::StrCat("must have one weight a transform, ", count, ", has ", weights.size()));
+  }
+  double sum = 0;
+  for (int i = 0; i < weights.size(); ++i) {
+    RETURN_IF_ERROR(CheckRange(At(path, i), weights[i], 0, 1e6));
+    sum += weights[i];
+  }
+  if (!weights.empty() && sum == 0) return Invalid(path, "must not be all 0");
+  return std::vector<double>(weights.begin(), weights.end());
+}
+
 }  // namespace loaderd::plan

@@ -35,6 +35,10 @@ Status ParseInterval(const std::string& path, const RepeatedField<double>& value
 StatusOr<std::vector<double>> ParseChannels(const std::string& path,
                                             const RepeatedField<double>& values, bool divisor);
 
+// `p` of a step that chooses among `count` transforms; refuses 0 of them.
+StatusOr<std::vector<double>> ParseWeights(const std::string& step_path, int count,
+                                           const RepeatedField<double>& weights);
+
 template <typename Spec>
 StatusOr<double> ParseP(const std::string& path, const Spec& spec, double unset) {
   const double p = spec.has_p() ? spec.p() : unset;

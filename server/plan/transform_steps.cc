@@ -66,23 +66,6 @@ StatusOr<Step> WithP(const std::string& path, const Spec& spec) {
   return out;
 }
 
-StatusOr<std::vector<double>> ParseWeights(const std::string& step_path,
-                                           const v1::RandomChoice& spec) {
-  const std::string path = Sub(step_path, "p");
-  if (spec.transforms().empty()) return Invalid(Sub(step_path, "transforms"), "must not be empty");
-  if (!spec.p().empty() && spec.p_size() != spec.transforms_size()) {
-    return Invalid(path, absl::StrCat("must have one weight a transform, ", spec.transforms_size(),
-                                      ", has ", spec.p_size()));
-  }
-  double sum = 0;
-  for (int i = 0; i < spec.p_size(); ++i) {
-    RETURN_IF_ERROR(CheckRange(At(path, i), spec.p(i), 0, 1e6));
-    sum += spec.p(i);
-  }
-  if (!spec.p().empty() && sum == 0) return Invalid(path, "must not be all 0");
-  return std::vector<double>(spec.p().begin(), spec.p().end());
-}
-
 // Reads steps and what they hold, and counts them.
 class StepReader {
  public:
@@ -200,7 +183,8 @@ StatusOr<Step> StepReader::Read(const std::string& step_path, const v1::Transfor
     }
     case v1::TransformStep::kRandomChoice: {
       step::RandomChoice out;
-      ASSIGN_OR_RETURN(out.weights, ParseWeights(path, spec.random_choice()));
+      ASSIGN_OR_RETURN(out.weights, ParseWeights(path, spec.random_choice().transforms_size(),
+                                                 spec.random_choice().p()));
       ASSIGN_OR_RETURN(out.transforms, Held(path, spec.random_choice().transforms()));
       return out;
     }

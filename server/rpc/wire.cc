@@ -35,8 +35,8 @@ v1::Handling ToHandling(engine::Handling handling) {
 
 const std::vector<std::string>& Features() {
   static const std::vector<std::string> features = {
-      "image_folder",        "jpeg",          "mapped", "inline", "order.sequential",
-      "order.torch_shuffle", "order.explicit"};
+      "image_folder",        "jpeg",           "mapped",         "inline", "order.sequential",
+      "order.torch_shuffle", "order.explicit", "batch_transform"};
   return features;
 }
 

@@ -8,11 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/transform/image_ops.h"
+#include "server/transform/mix_params.h"
 
 namespace loaderd::transform {
 namespace {
-// Draw() has 16 bits for the place of a step.
-constexpr size_t kMaxSteps = 65536;
+// Places from here on are the batch steps'.
+constexpr size_t kMaxSteps = kBatchPlaces;
 // StepRunner has room for the order of this many.
 constexpr size_t kMaxHeld = 256;
 // Steps within steps are visited on the stack.

@@ -2,7 +2,6 @@
 #include "server/transform/tensor_table.h"
 
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -12,53 +11,14 @@
 #endif
 
 #include "absl/strings/str_cat.h"
+#include "server/transform/half.h"
 
 namespace loaderd::transform {
 namespace {
 
-// `value` without its low `bits`, rounded half to even.
-uint32_t RoundOff(uint32_t value, int bits) {
-  const uint32_t odd = value >> bits & 1;
-  return (value + (uint32_t{1} << (bits - 1)) - 1 + odd) >> bits;
-}
-
-// IEEE 754 binary16.
-uint16_t HalfBits(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
-  const uint32_t magnitude = bits & 0x7FFFFFFF;
-  if (magnitude > 0x7F800000) return sign | 0x7E00;   // NaN
-  if (magnitude >= 0x477FF000) return sign | 0x7C00;  // rounds past 65504
-  if (magnitude < 0x38800000) {
-    // Below 2^-14: a multiple of 2^-24, and this product and its rounding are exact.
-    const float units = std::nearbyint(std::fabs(value) * 0x1p24F);
-    return static_cast<uint16_t>(sign | static_cast<uint16_t>(units));
-  }
-  return static_cast<uint16_t>(sign | RoundOff(magnitude - 0x38000000, 13));
-}
-
-float HalfValue(uint16_t bits) {
-  const int exponent = bits >> 10 & 0x1F;
-  const int fraction = bits & 0x3FF;
-  float magnitude = 0;
-  if (exponent == 0x1F) {
-    magnitude = fraction == 0 ? INFINITY : NAN;
-  } else if (exponent == 0) {
-    magnitude = std::ldexp(static_cast<float>(fraction), -24);
-  } else {
-    magnitude = std::ldexp(static_cast<float>(fraction | 0x400), exponent - 25);
-  }
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
-}
-
-uint16_t BrainBits(float value) {
-  if (std::isnan(value)) return 0x7FC0;
-  return static_cast<uint16_t>(RoundOff(std::bit_cast<uint32_t>(value), 16));
-}
-
 float Rounded(float value, DType dtype) {
   if (dtype == DType::kFloat16) return HalfValue(HalfBits(value));
-  if (dtype == DType::kBfloat16) return std::bit_cast<float>(uint32_t{BrainBits(value)} << 16);
+  if (dtype == DType::kBfloat16) return BrainValue(BrainBits(value));
   return value;
 }
 

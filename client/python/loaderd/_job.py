@@ -77,8 +77,10 @@ def job(
     prefetch_factor: int,
     on_bad_sample: str,
     reference: str,
+    batch_transform: Any = None,
 ) -> dict[str, Any]:
     """The JobSpec. What the daemon checks better (sizes, combinations of steps) is left to it."""
+    batch_step = transforms.batch_step_of(batch_transform)
     return {
         "dataset": dataset,
         "transform": [step.to_json() for step in steps],
@@ -88,4 +90,5 @@ def job(
         "prefetch_factor": prefetch_factor,
         "on_bad_sample": choice("on_bad_sample", on_bad_sample, POLICIES),
         "reference": choice("reference", reference, REFERENCES),
+        **({} if batch_step is None else {"batch_transform": batch_step}),
     }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,8 +24,8 @@ class Box(NamedTuple):
 
 def philox4x32(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:
     """Philox4x32-10: four 32-bit words for a counter of four and a key of two 32-bit words."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
+    c0, c1, c2, c3 = map(operator.index, counter)  # numpy's integers would overflow
+    k0, k1 = map(operator.index, key)
     for _ in range(_ROUNDS):
         p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & _MASK, (p0 >> 32) ^ c3 ^ k1, p0 & _MASK
@@ -38,6 +39,7 @@ def draw(seed: int, epoch: int, index: int, place: int, block: int = 0) -> tuple
     The counter is {index low, index high, epoch low, place << 16 | block}, the key {seed low, seed high}.
     ValueError when place or block is not in 0..65535.
     """
+    seed, epoch, index, place, block = map(operator.index, (seed, epoch, index, place, block))
     if not (0 <= place < 65536 and 0 <= block < 65536):
         raise ValueError(f"place and block are 0 to 65535, not {place} and {block}")
     counter = (index & _MASK, (index >> 32) & _MASK, epoch & _MASK, place << 16 | block)
@@ -51,4 +53,4 @@ def unit(word: int) -> float:
 
 def below(word: int, n: int) -> int:
     """A draw as an integer in [0, n): word * n >> 32."""
-    return (word * n) >> 32
+    return (word * operator.index(n)) >> 32

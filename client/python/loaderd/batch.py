@@ -33,7 +33,7 @@ class Batch(tuple):
 
     images: uint8 [n, height, width, channels], or with a tensor conversion [n, channels, height, width] of its dtype
     (bfloat16 as ml_dtypes.bfloat16 where that package is installed, else as the same bits in uint16).
-    labels: int64 [n]. Both are writable views of the batch's slot in memory shared with the daemon, without a copy;
+    labels: int64 [n], or with a batch_transform float32 [n, num_classes]. Both are writable views of the batch's slot in memory shared with the daemon, without a copy;
     a change is seen in this batch alone. The slot goes back to the daemon when the last view is gone.
 
     index: int64 [n], which samples these are; pad: bool [n], which of them repeat others only to give every rank as many;

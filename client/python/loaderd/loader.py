@@ -67,6 +67,8 @@ class DataLoader:
     shuffle, seed: epoch e is torch's randperm(n) for the generator seed + e, as DistributedSampler shuffles; the seed
       (0 to 2**64 - 1) is also the key of all random augmentation, see loaderd.random.
     transform: of loaderd.transforms, or torchvision's own of the same names. It must end in one size for all samples.
+    batch_transform: MixUp, CutMix or RandomChoice of them, of loaderd.transforms, on each batch after `transform`; the labels
+      become float32 [n, num_classes].
     rank, world_size: this trainer's share of each epoch; None means 0 of 1. shard: what to do when an epoch does not
       divide: "pad" (DistributedSampler's, repeats flagged in batch.pad), "drop" the rest, or "uneven".
     sampler: an iterable of indices; batch_sampler: an iterable of lists of indices. They are iterated in iter() and next(), in
@@ -90,6 +92,7 @@ class DataLoader:
         shuffle: bool = False,
         *,
         transform: Any = None,
+        batch_transform: Any = None,
         seed: int = 0,
         drop_last: bool = False,
         rank: int | None = None,
@@ -129,6 +132,7 @@ class DataLoader:
         self.prefetch_factor = _job.whole("prefetch_factor", prefetch_factor, 1)
         self.timeout = seconds(timeout)
         self.transform = transform
+        self.batch_transform = batch_transform
         world = _job.whole("world_size", 1 if world_size is None else world_size, 1)
         kind = "EXPLICIT" if explicit else "TORCH_SHUFFLE" if shuffle else "SEQUENTIAL"
         self._order = _job.Order(
@@ -151,6 +155,7 @@ class DataLoader:
                 prefetch_factor=self.prefetch_factor,
                 on_bad_sample=on_bad_sample,
                 reference=reference,
+                batch_transform=batch_transform,
             ),
             socket,
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ._batch_random import Cut, batch_choice, cut_mix, mix_up_lam
 from ._philox import Box, below, draw, philox4x32, unit
 from ._random_params import (
     AffineParams,
@@ -37,13 +38,17 @@ __all__ = [
     "AffineParams",
     "AugmentOp",
     "Box",
+    "Cut",
     "Jitter",
     "auto_augment_ops",
+    "batch_choice",
     "below",
     "color_jitter",
+    "cut_mix",
     "draw",
     "gaussian_blur_sigma",
     "happens",
+    "mix_up_lam",
     "philox4x32",
     "rand_augment_ops",
     "random_affine",

@@ -39,9 +39,10 @@ class DataLoader:
     Arguments are torch's. shuffle=True, samplers and batch samplers draw from torch's generators in torch's order, so the
     indices are those that torch's loader gives. Without meaning here, and accepted: num_workers, worker_init_fn,
     multiprocessing_context, persistent_workers, in_order, pin_memory_device. collate_fn must be None. pin_memory
-    copies to pinned memory where there is an accelerator. Beyond torch's: transform, on_bad_sample, reference and
-    socket as in loaderd.DataLoader (the reference follows Pillow's version for torchvision's ImageFolder), and seed,
-    the key of random augmentation (default: torch.initial_seed() at the first iter()); set_epoch sets its epoch.
+    copies to pinned memory where there is an accelerator. Beyond torch's: transform, batch_transform (MixUp and CutMix, which
+    torch's loader has in its collate_fn), on_bad_sample, reference and socket as in loaderd.DataLoader (the reference follows
+    Pillow's version for torchvision's ImageFolder), and seed, the key of random augmentation (default: torch.initial_seed()
+    at the first iter()); set_epoch sets its epoch.
 
     Errors: TypeError for a dataset, transform or collate_fn that the daemon cannot run; loaderd.Error later.
     """
@@ -67,6 +68,7 @@ class DataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
         transform: Any = None,
+        batch_transform: Any = None,
         seed: int | None = None,
         on_bad_sample: str = "fail",
         reference: str | None = None,
@@ -76,7 +78,8 @@ class DataLoader:
             raise ValueError("num_workers option should be non-negative")
         if collate_fn is not None:
             raise TypeError(
-                "collate_fn cannot run in the daemon: leave it out, and change the batch in the training loop"
+                "collate_fn cannot run in the daemon: leave it out, and change the batch in the training loop; for MixUp and "
+                "CutMix there is batch_transform"
             )
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
@@ -121,6 +124,7 @@ class DataLoader:
             prefetch_factor=max(1, _job.whole("prefetch_factor", 2 if prefetch_factor is None else prefetch_factor, 0)),
             on_bad_sample=on_bad_sample,
             reference=reference,
+            batch_transform=batch_transform,
         )
         if sampler is None:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)

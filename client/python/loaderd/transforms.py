@@ -3,7 +3,8 @@
 
 They describe work and do none: a DataLoader sends them to the daemon. Results equal torchvision's on PIL images bit for
 bit. Without a tensor conversion a sample is uint8, height x width x channels; PILToTensor and ToTensor put channels first.
-torchvision's own transform objects of the same names are accepted in their place.
+torchvision's own transform objects of the same names are accepted in their place. MixUp and CutMix, torchvision.transforms.v2's,
+work on batches: a DataLoader takes them, or a RandomChoice of them, as batch_transform.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ._augment import (
     RandomRotation,
     RandomVerticalFlip,
 )
+from ._batch_steps import CutMix, MixUp, batch_step_of
 from ._policies import (
     AutoAugment,
     AutoAugmentPolicy,
@@ -48,9 +50,11 @@ __all__ = [
     "ColorJitter",
     "Compose",
     "ConvertImageDtype",
+    "CutMix",
     "GaussianBlur",
     "Grayscale",
     "InterpolationMode",
+    "MixUp",
     "Normalize",
     "PILToTensor",
     "Pad",
@@ -77,6 +81,7 @@ __all__ = [
     "ToTensor",
     "Transform",
     "TrivialAugmentWide",
+    "batch_step_of",
     "steps_of",
 ]
 
@@ -328,6 +333,8 @@ def steps_of(transform: Any) -> list[Transform]:
         return steps_of(list(transform.transforms))
     if isinstance(transform, _SUPPORTED):
         return [transform]
+    if isinstance(transform, (MixUp, CutMix)):
+        raise TypeError(f"{transform!r} works on batches: give it to the DataLoader as batch_transform=, not as transform=")
     step = _from_torchvision(transform)
     if step is None:
         raise TypeError(

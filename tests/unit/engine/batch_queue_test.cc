@@ -69,8 +69,8 @@ class Queue {
 std::vector<Delivery> FailAll(BatchQueue& queue, Queue& q) {
   std::vector<Delivery> out;
   while (const auto piece = q.Take()) {
-    if (queue.EndPiece(*piece, "x.jpg: I/O error", true) == BatchQueue::After::kRemove)
-      queue.EndRemove(piece->slot);
+    if (queue.EndPiece(*piece, "x.jpg: I/O error", true) == BatchQueue::After::kFinish)
+      queue.EndFinish(piece->slot);
     while (auto delivery = queue.NextDelivery()) {
       if (delivery->handling != Handling::kNone) {
         EXPECT_TRUE(queue.Release(std::vector<uint32_t>{delivery->slot}).ok());
@@ -106,8 +106,8 @@ TEST(BatchQueueTest, OneGoodReadEndsTheRowOfStorageFailures) {
   for (int i = 0; const auto piece = q.Take(); ++i) {
     const bool good = i % 50 == 0;
     if (q.queue.EndPiece(*piece, good ? "" : "x.jpg: I/O error", !good) ==
-        BatchQueue::After::kRemove)
-      q.queue.EndRemove(piece->slot);
+        BatchQueue::After::kFinish)
+      q.queue.EndFinish(piece->slot);
     while (const auto delivery = q.queue.NextDelivery()) {
       if (delivery->epoch_end) break;
       EXPECT_FALSE(delivery->storage_gone);
@@ -221,12 +221,12 @@ TEST(BatchQueueTest, RemovalHoldsTheSlotAndComesBeforeDelivery) {
   const auto pieces = q.TakeAll();
   q.End(pieces[2], "c");
   q.End(pieces[1]);
-  EXPECT_EQ(q.End(pieces[0], "a"), BatchQueue::After::kRemove);
+  EXPECT_EQ(q.End(pieces[0], "a"), BatchQueue::After::kFinish);
   EXPECT_THAT(q.queue.LostRows(0), ElementsAre(0, 2));
   EXPECT_EQ(q.queue.PlannedRows(0), 3u);
   EXPECT_EQ(q.queue.in_flight(), 1u);
   EXPECT_FALSE(q.queue.NextDelivery().has_value());
-  q.queue.EndRemove(0);
+  q.queue.EndFinish(0);
   EXPECT_EQ(q.queue.NextDelivery()->count, 1u);
   EXPECT_EQ(q.queue.in_flight(), 0u);
 }
@@ -236,10 +236,10 @@ TEST(BatchQueueTest, ABatchDroppedDuringRemovalFreesItsSlotAfterIt) {
   ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
   const auto pieces = q.TakeAll();
   q.End(pieces[1], "b");
-  ASSERT_EQ(q.End(pieces[0]), BatchQueue::After::kRemove);
+  ASSERT_EQ(q.End(pieces[0]), BatchQueue::After::kFinish);
   ASSERT_TRUE(q.queue.Start(0, 1, 2, false).ok());
   EXPECT_FALSE(q.Take().has_value());
-  EXPECT_EQ(q.queue.EndRemove(0), BatchQueue::After::kWork);
+  EXPECT_EQ(q.queue.EndFinish(0), BatchQueue::After::kWork);
   EXPECT_EQ(q.Take()->index, 2u);
 }
 
@@ -253,6 +253,34 @@ TEST(BatchQueueTest, StandInsAreTakenFirst) {
   EXPECT_EQ(stand_in.planned, bad.index);
   EXPECT_EQ(stand_in.attempt, 0);
   EXPECT_EQ(stand_in.index, plan::Substitute(8, 0, bad.index, 0));
+}
+
+TEST(BatchQueueTest, ABatchIsPlannedOnlyWhereThereIsARoomForItToo) {
+  BatchQueue::Rules rules;
+  rules.num_samples = 8;
+  rules.num_batches = 4;
+  rules.batch_size = 2;
+  rules.slots = 4;
+  rules.rooms = 2;
+  BatchQueue queue(rules);
+  ASSERT_TRUE(queue.Start(0, 0, 1, false).ok());
+  ASSERT_TRUE(queue.Want(5).ok());
+  queue.SetPlan(0, std::make_unique<plan::EpochPlan>(plan::Order{}, 8, 2, false, 0));
+  std::vector<Piece> pieces;
+  while (const auto piece = queue.TakePiece()) pieces.push_back(*piece);
+  ASSERT_EQ(pieces.size(), 4u);
+  EXPECT_EQ(pieces[0].room, pieces[1].room);
+  EXPECT_NE(pieces[0].room, pieces[2].room);
+  EXPECT_EQ(queue.EndPiece(pieces[0], ""), BatchQueue::After::kNothing);
+  EXPECT_EQ(queue.EndPiece(pieces[1], ""), BatchQueue::After::kFinish);
+  EXPECT_FALSE(queue.NextDelivery().has_value());
+  EXPECT_FALSE(queue.TakePiece().has_value());
+  EXPECT_EQ(queue.EndFinish(pieces[0].slot), BatchQueue::After::kWork);
+  EXPECT_EQ(queue.NextDelivery()->step, 0u);
+  EXPECT_EQ(queue.TakePiece()->room, pieces[0].room);
+  // A batch that fails whole is not finished, and leaves its room at once.
+  EXPECT_EQ(queue.EndPiece(pieces[2], "torn"), BatchQueue::After::kNothing);
+  EXPECT_EQ(queue.EndPiece(pieces[3], ""), BatchQueue::After::kWork);
 }
 
 TEST(BatchQueueTest, AfterCloseNothingIsTakenOrDelivered) {

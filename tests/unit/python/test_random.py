@@ -2,6 +2,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from loaderd import random
@@ -29,6 +30,19 @@ def test_draw_puts_each_part_of_its_key_in_its_own_word():
     seed, epoch, index = 0x1122334455667788, 0x99AABBCCDDEEFF00, 0x123456789ABCDEF0
     expected = random.philox4x32((0x9ABCDEF0, 0x12345678, 0xDDEEFF00, 3 << 16 | 7), (0x55667788, 0x11223344))
     assert random.draw(seed, epoch, index, 3, 7) == expected
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [np.int32, np.int64, np.uint64])
+def test_numpys_integers_draw_as_pythons(number):
+    """`batch.index[i]` is one."""
+    key = (2**31 - 1, 7, 2**31 - 5, 3)
+    assert random.draw(*map(number, key)) == random.draw(*key)
+    assert random.philox4x32([number(v) for v in key], [number(5)] * 2) == random.philox4x32(key, (5, 5))
+    assert random.below(2**32 - 1, number(2**30)) == 2**30 - 1
+    assert random.random_crop_box(*map(number, key), number(500), number(400), (9, 9)) == random.random_crop_box(*key, 500, 400, (9, 9))
+    assert random.cut_mix(*map(number, (7, 1, 9, 500, 400))) == random.cut_mix(7, 1, 9, 500, 400)
+    assert random.mix_up_lam(7, 1, number(9), rank=number(3)) == random.mix_up_lam(7, 1, 9, rank=3)
 
 
 @pytest.mark.parametrize(("place", "block"), [(65536, 0), (-1, 0), (0, 65536), (0, -1)])
