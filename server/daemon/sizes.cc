@@ -91,7 +91,7 @@ void SizeFleet(const Config& config, const MachineFacts& machine, Sizes& sizes) 
   Lower(sizes.reader_threads, most_readers, "reader threads", "1 a thread, from a quarter of them",
         sizes.reader_threads * uint64_t{4}, sizes);
   sizes.max_reads_in_flight =
-      config.max_reads_in_flight != 0 ? config.max_reads_in_flight : 4 * sizes.reader_threads;
+      config.max_reads_in_flight != 0 ? config.max_reads_in_flight : 16 * sizes.reader_threads;
 }
 
 }  // namespace

@@ -222,16 +222,25 @@ const ImageFolder::Dir& ImageFolder::DirOf(uint64_t index) const {
 
 int64_t ImageFolder::label(uint64_t index) const { return DirOf(index).class_index; }
 
-std::string ImageFolder::PathOf(uint64_t index) const {
+void ImageFolder::SetPath(uint64_t index, std::string& path) const {
   const Dir& dir = DirOf(index);
-  return absl::StrCat(root_, root_ == "/" ? "" : "/", dir_paths_.c_str() + dir.path_begin, "/",
-                      names_.c_str() + dir.names_begin + name_offsets_[index]);
+  path.assign(root_).append(root_ == "/" ? "" : "/");
+  path.append(dir_paths_.c_str() + dir.path_begin).push_back('/');
+  path.append(names_.c_str() + dir.names_begin + name_offsets_[index]);
+}
+
+std::string ImageFolder::PathOf(uint64_t index) const {
+  std::string path;
+  SetPath(index, path);
+  return path;
 }
 
 std::string ImageFolder::Name(uint64_t index) const { return Printable(PathOf(index)); }
 
 Status ImageFolder::Read(uint64_t index, ByteBuffer& bytes) const {
-  const std::string path = PathOf(index);
+  // Kept by the thread: reading asks for no memory.
+  static thread_local std::string path;
+  SetPath(index, path);
   return storage_.Read(index, [&] { return ReadOnce(path, bytes); });
 }
 

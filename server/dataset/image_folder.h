@@ -81,6 +81,7 @@ class ImageFolder final : public Dataset {
   Status MakeFingerprint(const std::stop_token& stop);
   const Dir& DirOf(uint64_t index) const;
   std::string PathOf(uint64_t index) const;
+  void SetPath(uint64_t index, std::string& path) const;
   Status ReadOnce(const std::string& path, ByteBuffer& bytes) const;
   Status Missing(const std::string& path, const Status& status) const;
 

@@ -117,7 +117,8 @@ StatusOr<UniqueFd> Roots::Open(const std::string& path, int flags) const {
     std::optional<std::string_view> rest = Below(path, root.path);
     if (!rest) rest = Below(path, root.canonical);
     if (!rest) continue;
-    UniqueFd fd(OpenBeneath(root.fd.get(), std::string(*rest).c_str(), flags));
+    // It is the end of `path`, or a literal: a zero follows.
+    UniqueFd fd(OpenBeneath(root.fd.get(), rest->data(), flags));
     if (fd.ok()) return fd;
     // A link with an absolute target, or a way out: to be judged by where it ends. So too where a
     // sandbox has no openat2.

@@ -105,6 +105,23 @@ std::optional<Piece> BatchQueue::TakePiece() {
   return std::nullopt;
 }
 
+size_t BatchQueue::TakePieces(std::span<Piece> pieces) {
+  size_t count = 0;
+  while (count < pieces.size()) {
+    // What was taken decides the batch; a stand-in travels alone.
+    if (count > 0 && !stand_ins_.empty()) break;
+    if (count > 0 && (order_.empty() || order_.back() != pieces[0].slot ||
+                      batches_[order_.back()].next_row >= batches_[order_.back()].samples.size())) {
+      break;
+    }
+    const std::optional<Piece> piece = TakePiece();
+    if (!piece.has_value()) break;
+    pieces[count++] = *piece;
+    if (piece->attempt >= 0) break;
+  }
+  return count;
+}
+
 Piece BatchQueue::TakeRow(uint32_t slot) {
   Batch& batch = batches_[slot];
   const uint32_t row = batch.next_row++;
@@ -173,7 +190,8 @@ bool BatchQueue::PlanBatch() {
   batch.next_row = 0;
   batch.in_flight = 0;
   batch.left = static_cast<uint32_t>(batch.samples.size());
-  batch.ready = batch.dropped = batch.storage_gone = false;
+  batch.ready = batch.storage_gone = false;
+  batch.dropped = false;
   batch.bad.clear();
   order_.push_back(slot);
   plan_at_ = {place->epoch, place->step + 1};

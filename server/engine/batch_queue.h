@@ -3,6 +3,7 @@
 // is delivered when and how.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -66,13 +67,15 @@ class BatchQueue {
   // The piece to read next: batches in order, a new one whenever a slot is FREE. Each taken piece
   // must be ended.
   std::optional<Piece> TakePiece();
+  // As many of one batch, from the front of `pieces` on.
+  size_t TakePieces(std::span<Piece> pieces);
   // The epoch whose plan TakePiece() lacks; SetPlan() gives it. Of plans, the current epoch's and
   // its successor's are kept.
   std::optional<uint64_t> MissingPlan() const;
   void SetPlan(uint64_t epoch, std::unique_ptr<const plan::EpochPlan> plan);
 
   // False when the batch was dropped meanwhile: the piece's work is in vain, but it must be ended
-  // all the same.
+  // all the same. Any thread, without a lock.
   bool Wanted(const Piece& piece) const;
 
   enum class After {
@@ -109,8 +112,8 @@ class BatchQueue {
     uint32_t in_flight = 0;
     uint32_t left = 0;  // samples without a result
     bool ready = false;
-    bool storage_gone = false;  // it ended while too many reads in a row had failed
-    bool dropped = false;       // its slot becomes FREE when the last piece has ended
+    bool storage_gone = false;          // it ended while too many reads in a row had failed
+    std::atomic<bool> dropped = false;  // its slot becomes FREE when the last piece has ended
     std::vector<Bad> bad;
   };
   struct Place {

@@ -21,6 +21,7 @@ namespace loaderd::engine {
 namespace {
 
 constexpr uint64_t kSlotsBesidePrefetch = 3;
+constexpr uint32_t kRunsEach = 4;  // of one batch, for each decoder
 
 StatusOr<Grant> Take(Budget* budget, uint32_t uid, uint64_t amount) {
   if (budget == nullptr) return Grant();
@@ -117,6 +118,9 @@ class EngineImpl : public Engine {
     ASSIGN_OR_RETURN(facts.recipe, transform::Recipe::Compile(job.recipe, options_.transform));
     ASSIGN_OR_RETURN(facts.layout, LayOutBatch(*facts.recipe, job.batch_size));
     facts.slots = static_cast<uint32_t>(job.prefetch_factor + kSlotsBesidePrefetch);
+    // A small batch must still have something for each decoder, some times over.
+    const auto decoders = static_cast<uint32_t>(std::max(1, options_.fleet_threads));
+    facts.run_length = std::max<uint32_t>(1, job.batch_size / (kRunsEach * decoders));
     if (job.batch_transform.has_value()) RETURN_IF_ERROR(SetMix(job, *dataset, facts));
     if (job.order.kind != plan::OrderKind::kExplicit) {
       facts.num_batches =

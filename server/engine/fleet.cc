@@ -11,17 +11,30 @@ namespace {
 // Descriptors also come back from connections, which tell nobody: look again after so long.
 constexpr std::chrono::milliseconds kStarvedWait{20};
 
-// Half of the readers, rounded up, and never all buffers where there is more than one.
+// As long as they may be while each thread can have one.
+size_t RunLength(const Fleet::Options& options) {
+  const auto threads = static_cast<size_t>(options.readers + options.decoders);
+  return std::clamp<size_t>(options.buffers / threads, 1, Run::kMost);
+}
+
+size_t Runs(const Fleet::Options& options) {
+  return std::max<size_t>(1, options.buffers / RunLength(options));
+}
+
+// Half of the readers, rounded up, and never all runs where there is more than one.
 int ReadsEach(const Fleet::Options& options) {
-  const int reads = std::min<int>(options.readers,
-                                  static_cast<int>(std::min<uint32_t>(options.buffers, 1 << 20)));
+  const int reads =
+      std::min(options.readers, static_cast<int>(std::min<size_t>(Runs(options), 1 << 20)));
   return std::max(1, (reads + 1) / 2);
 }
 
 }  // namespace
 
 Fleet::Fleet(const Options& options)
-    : options_(options), turns_(ReadsEach(options)), buffers_(options.buffers) {
+    : options_(options),
+      run_length_(RunLength(options)),
+      turns_(ReadsEach(options)),
+      runs_(Runs(options)) {
   for (int i = 0; i < options.readers; ++i) readers_.emplace_back([this] { Read(); });
   for (int i = 0; i < options.decoders; ++i) decoders_.emplace_back([this] { Decode(); });
 }
@@ -70,38 +83,40 @@ bool Fleet::Responds() const {
 
 void Fleet::Read() {
   while (std::optional<Turn> turn = NextTurn()) {
-    std::optional<Pass> pass = TakePass(turn->work->uid());
+    Run& run = *turn->run;
+    std::optional<Pass> pass = TakePass(run.work->uid());
     if (!pass.has_value()) {
       Starve(*std::move(turn));
       continue;
     }
-    std::optional<Piece> piece = turn->work->Take();
-    EndAsking(turn->member, piece.has_value());
-    if (!piece.has_value()) {
+    run.count = run.work->Take(std::span(run.pieces).first(run_length_));
+    EndAsking(turn->member, run.count > 0);
+    if (run.count == 0) {
       EndUnread(*std::move(turn), *std::move(pass));
       continue;
     }
-    if (!turn->work->Read(*piece, *turn->buffer)) piece.reset();
-    EndRead(*std::move(turn), *std::move(pass), std::move(piece));
+    run.work->Read(run);
+    EndRead(*std::move(turn), *std::move(pass));
   }
 }
 
 std::optional<Fleet::Turn> Fleet::NextTurn() {
   MutexLock lock(mutex_);
-  while (!stop_readers_ && (turns_.empty() || buffers_.empty())) WaitForTurn();
+  while (!stop_readers_ && (turns_.empty() || runs_.empty())) WaitForTurn();
   if (stop_readers_) return std::nullopt;
-  const uint64_t member = *turns_.Next();
-  return Turn{member, members_.at(member), buffers_.Take()};
+  Turn turn{*turns_.Next(), runs_.Take()};
+  turn.run->work = members_.at(turn.member);
+  return turn;
 }
 
 void Fleet::WaitForTurn() {
   if (turns_.any_starved()) {
     if (!turn_.WaitFor(mutex_, kStarvedWait)) turns_.FeedStarved();
-  } else if (buffers_.holds_large()) {
-    if (turn_.WaitFor(mutex_, BufferPool::kKept)) return;
-    auto stale = buffers_.TakeStale(options_.clock->Now());
+  } else if (runs_.holds_large()) {
+    if (turn_.WaitFor(mutex_, RunPool::kKept)) return;
+    std::unique_ptr<Run> stale = runs_.TakeStale(options_.clock->Now());
     mutex_.Unlock();
-    stale.clear();
+    while (stale != nullptr) stale = std::move(stale->next);
     mutex_.Lock();
   } else {
     turn_.Wait(mutex_);
@@ -119,9 +134,10 @@ std::optional<Fleet::Pass> Fleet::TakePass(uint32_t uid) {
 }
 
 void Fleet::Starve(Turn turn) {
+  turn.run->work.reset();
   MutexLock lock(mutex_);
   turns_.Starve(turn.member);
-  ReturnBuffer(std::move(turn.buffer));
+  Return(std::move(turn.run));
 }
 
 void Fleet::EndAsking(uint64_t member, bool took) {
@@ -132,21 +148,24 @@ void Fleet::EndAsking(uint64_t member, bool took) {
 
 void Fleet::EndUnread(Turn turn, Pass pass) {
   pass.grant.Reset();
+  turn.run->work.reset();
   MutexLock lock(mutex_);
   ReturnPass(pass);
-  ReturnBuffer(std::move(turn.buffer));
+  Return(std::move(turn.run));
 }
 
-void Fleet::EndRead(Turn turn, Pass pass, std::optional<Piece> decode) {
+void Fleet::EndRead(Turn turn, Pass pass) {
   pass.grant.Reset();
+  const bool decode = turn.run->count > 0;
+  if (!decode) turn.run->work.reset();
   MutexLock lock(mutex_);
   ReturnPass(pass);
   turns_.EndRead(turn.member);
-  if (decode.has_value()) {
-    queue_.push_back({std::move(turn.work), *decode, std::move(turn.buffer)});
+  if (decode) {
+    queue_.Push(std::move(turn.run));
     encoded_.NotifyOne();
   } else {
-    ReturnBuffer(std::move(turn.buffer));
+    Return(std::move(turn.run));
   }
   if (!turns_.empty()) turn_.NotifyOne();
 }
@@ -156,28 +175,25 @@ void Fleet::ReturnPass(Pass& pass) {
   turns_.FeedStarved();
 }
 
-void Fleet::ReturnBuffer(std::unique_ptr<ByteBuffer> buffer) {
-  buffers_.Return(std::move(buffer), options_.clock->Now());
+void Fleet::Return(std::unique_ptr<Run> run) {
+  runs_.Return(std::move(run), options_.clock->Now());
   turn_.NotifyOne();
 }
 
 void Fleet::Decode() {
   transform::Scratch scratch;
-  while (std::optional<Encoded> encoded = NextEncoded()) {
-    encoded->work->Decode(encoded->piece, encoded->buffer->bytes(), scratch);
-    encoded->work.reset();
+  while (std::unique_ptr<Run> run = NextEncoded()) {
+    run->work->Decode(*run, scratch);
+    run->work.reset();
     MutexLock lock(mutex_);
-    ReturnBuffer(std::move(encoded->buffer));
+    Return(std::move(run));
   }
 }
 
-std::optional<Fleet::Encoded> Fleet::NextEncoded() {
+std::unique_ptr<Run> Fleet::NextEncoded() {
   MutexLock lock(mutex_);
   while (queue_.empty() && !stop_decoders_) encoded_.Wait(mutex_);
-  if (queue_.empty()) return std::nullopt;
-  Encoded encoded = std::move(queue_.front());
-  queue_.pop_front();
-  return encoded;
+  return queue_.empty() ? nullptr : queue_.Pop();
 }
 
 }  // namespace loaderd::engine

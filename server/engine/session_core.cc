@@ -129,14 +129,15 @@ void SessionCore::Count(const Delivery& delivery) {
   facts_.totals->samples_delivered += delivery.count;
 }
 
-std::optional<Piece> SessionCore::Take() {
+size_t SessionCore::Take(std::span<Piece> pieces) {
+  pieces = pieces.first(std::min<size_t>(pieces.size(), facts_.run_length));
   for (;;) {
     uint64_t epoch = 0;
     {
       MutexLock lock(mutex_);
-      if (std::optional<Piece> piece = queue_.TakePiece()) return piece;
+      if (const size_t count = queue_.TakePieces(pieces); count > 0) return count;
       const std::optional<uint64_t> missing = queue_.MissingPlan();
-      if (!missing.has_value()) return std::nullopt;
+      if (!missing.has_value()) return 0;
       epoch = *missing;
     }
     // A permutation of millions takes a while: without the lock.
@@ -148,24 +149,25 @@ std::optional<Piece> SessionCore::Take() {
   }
 }
 
-bool SessionCore::Wanted(const Piece& piece) const {
-  MutexLock lock(mutex_);
-  return queue_.Wanted(piece);
-}
-
-bool SessionCore::Read(const Piece& piece, ByteBuffer& buffer) {
-  std::string fault;
-  bool storage = false;
-  if (Wanted(piece)) {
-    const Status status = facts_.dataset->Read(piece.index, buffer);
-    if (status.ok()) return true;
-    storage = dataset::IsStorageFault(status);
-    fault = std::string(status.message());
-    if (fault.empty())
-      fault = absl::StrCat(facts_.dataset->Name(piece.index), ": ", status.ToString());
+void SessionCore::Read(Run& run) {
+  for (size_t i = 0; i < run.count;) {
+    const Piece piece = run.pieces[i];
+    std::string fault;
+    bool storage = false;
+    if (Wanted(piece)) {
+      const Status status = facts_.dataset->Read(piece.index, run.buffers[i]);
+      if (status.ok()) {
+        ++i;
+        continue;
+      }
+      storage = dataset::IsStorageFault(status);
+      fault = std::string(status.message());
+      if (fault.empty())
+        fault = absl::StrCat(facts_.dataset->Name(piece.index), ": ", status.ToString());
+    }
+    run.Remove(i);
+    End(piece, std::move(fault), storage);
   }
-  End(piece, std::move(fault), storage);
-  return false;
 }
 
 SlotRows SessionCore::RowsOf(const Piece& piece) const {
@@ -187,38 +189,59 @@ void SessionCore::Finish(const Piece& piece, std::span<const uint32_t> lost,
           planned - static_cast<uint32_t>(lost.size()));
 }
 
-void SessionCore::Decode(const Piece& piece, std::span<const uint8_t> encoded,
-                         transform::Scratch& scratch) {
-  std::string fault;
-  if (Wanted(piece)) {
-    const SlotRows rows = RowsOf(piece);
-    const transform::SampleKey key{
-        .seed = facts_.job.order.seed, .epoch = piece.epoch, .index = piece.index};
-    const Status status = facts_.recipe->Apply(encoded, key, scratch, rows.image(piece.row));
-    if (status.ok()) {
-      rows.Describe(piece.row, facts_.dataset->label(piece.index),
-                    static_cast<int64_t>(piece.index), piece.pad);
-    } else {
+void SessionCore::Decode(Run& run, transform::Scratch& scratch) {
+  for (size_t i = 0; i < run.count;) {
+    const Piece piece = run.pieces[i];
+    std::string fault;
+    if (Wanted(piece)) {
+      const SlotRows rows = RowsOf(piece);
+      const transform::SampleKey key{
+          .seed = facts_.job.order.seed, .epoch = piece.epoch, .index = piece.index};
+      const Status status =
+          facts_.recipe->Apply(run.buffers[i].bytes(), key, scratch, rows.image(piece.row));
+      if (status.ok()) {
+        rows.Describe(piece.row, facts_.dataset->label(piece.index),
+                      static_cast<int64_t>(piece.index), piece.pad);
+        ++i;
+        continue;
+      }
       fault = absl::StrCat(facts_.dataset->Name(piece.index), ": ", status.message());
     }
+    run.Remove(i);
+    End(piece, std::move(fault));
   }
-  End(piece, std::move(fault));
+  if (run.count > 0) EndAll(std::span(run.pieces).first(run.count));
+}
+
+void SessionCore::EndAll(std::span<const Piece> pieces) {
+  BatchQueue::After after = BatchQueue::After::kNothing;
+  {
+    MutexLock lock(mutex_);
+    // The last one that ends decides: before it, the batch has pieces left.
+    for (const Piece& piece : pieces) after = std::max(after, queue_.EndPiece(piece, {}));
+  }
+  FinishIfDue(pieces.front(), after);
 }
 
 void SessionCore::End(const Piece& piece, std::string fault, bool storage) {
   if (!fault.empty()) LogBad(piece, fault);
   BatchQueue::After after;
-  std::vector<uint32_t> lost;
-  uint32_t rows = 0;
   {
     MutexLock lock(mutex_);
     after = queue_.EndPiece(piece, std::move(fault), storage);
-    if (after == BatchQueue::After::kFinish) {
+  }
+  FinishIfDue(piece, after);
+}
+
+void SessionCore::FinishIfDue(const Piece& piece, BatchQueue::After after) {
+  if (after == BatchQueue::After::kFinish) {
+    std::vector<uint32_t> lost;
+    uint32_t rows = 0;
+    {
+      MutexLock lock(mutex_);
       lost = queue_.LostRows(piece.slot);
       rows = queue_.PlannedRows(piece.slot);
     }
-  }
-  if (after == BatchQueue::After::kFinish) {
     Finish(piece, lost, rows);
     MutexLock lock(mutex_);
     after = queue_.EndFinish(piece.slot);

@@ -66,6 +66,7 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
     BatchLayout unmixed;
     uint32_t rooms = 0;
     uint32_t slots = 1;
+    uint32_t run_length = 1;  // pieces that travel together, at most
     uint64_t num_batches = 0;
     uint64_t epoch_samples = 0;
     bool inline_delivery = false;
@@ -97,18 +98,23 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
   bool listed() const;
 
   uint32_t uid() const override { return facts_.owner.uid; }
-  std::optional<Piece> Take() override;
-  bool Read(const Piece& piece, ByteBuffer& buffer) override;
-  void Decode(const Piece& piece, std::span<const uint8_t> encoded,
-              transform::Scratch& scratch) override;
+  size_t Take(std::span<Piece> pieces) override;
+  void Read(Run& run) override;
+  void Decode(Run& run, transform::Scratch& scratch) override;
 
  private:
-  bool Wanted(const Piece& piece) const;
+  bool Wanted(const Piece& piece) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return queue_.Wanted(piece);  // which needs no lock
+  }
   // Where the piece's batch is made: its room, or its slot.
   SlotRows RowsOf(const Piece& piece) const;
   // The whole batch's last work, on its last piece's thread.
   void Finish(const Piece& piece, std::span<const uint32_t> lost, uint32_t planned) const;
+  // One piece that failed, or was in vain.
   void End(const Piece& piece, std::string fault, bool storage = false);
+  // Good ones, all of one batch.
+  void EndAll(std::span<const Piece> pieces);
+  void FinishIfDue(const Piece& piece, BatchQueue::After after);
   void LogBad(const Piece& piece, const std::string& fault);
   // After a change that may have made pieces or deliveries due.
   void Go(bool work);
