@@ -24,6 +24,8 @@ enum class ImageMode { kRgb, kL };
 enum class WideMode { kScale, kClip };
 enum class Filter { kNearest, kBox, kBilinear, kHamming, kBicubic, kLanczos };
 enum class Reference { kPillow13, kPillow12 };
+// Whether photographs much larger than what is made of them may be read in less than full detail.
+enum class Fidelity { kExact, kFast };
 // Of an image folder's entries whose names begin with a dot, and of __MACOSX.
 enum class HiddenRule { kTorchvision, kSkip };  // classes and samples as all others; left out
 
@@ -228,6 +230,7 @@ using BatchStep = std::variant<step::MixUp, step::CutMix, step::BatchChoice>;
 struct RecipeSpec {
   ImageMode mode = ImageMode::kRgb;
   Reference reference = Reference::kPillow13;
+  Fidelity fidelity = Fidelity::kExact;
   std::vector<Step> steps;
   bool exif_transpose = false;  // turn images upright, before the steps
   WideMode wide = WideMode::kScale;

@@ -224,6 +224,7 @@ std::string Job::Fingerprint() const {
   out.Add(std::string_view(dataset.name));
   out.Add(recipe.mode);
   out.Add(recipe.reference);
+  out.Add(recipe.fidelity);
   out.Add(uint64_t{recipe.steps.size()});
   for (const Step& step : recipe.steps) {
     out.Add(uint64_t{step.index()});

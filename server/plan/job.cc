@@ -183,6 +183,10 @@ StatusOr<Job> ParseJob(const v1::JobSpec& spec) {
                                              "reference", spec.reference(), Reference::kPillow13,
                                              {{v1::REFERENCE_PILLOW13, Reference::kPillow13},
                                               {v1::REFERENCE_PILLOW12, Reference::kPillow12}})));
+  ASSIGN_OR_RETURN(job.recipe.fidelity,
+                   (Pick<v1::Fidelity, Fidelity>("fidelity", spec.fidelity(), Fidelity::kExact,
+                                                 {{v1::FIDELITY_EXACT, Fidelity::kExact},
+                                                  {v1::FIDELITY_FAST, Fidelity::kFast}})));
   ASSIGN_OR_RETURN(job.recipe.steps, ParseSteps("transform", spec.transform()));
   ASSIGN_OR_RETURN(job.order, ParseOrder(spec.order()));
   if (spec.has_batch_size()) {

@@ -5,6 +5,9 @@
 
 namespace loaderd::transform {
 namespace {
+// How much larger than the result a reduced image must be.
+constexpr double kLeastLeft = 1.5;
+
 Box WholeOf(Size size) { return {.height = size.height, .width = size.width}; }
 
 // `inner` lies in a crop that lies at `outer`.
@@ -37,7 +40,7 @@ bool FirstCut::PlanResize(Size in, Size out, Filter filter) {
   return in.height > 0 && in.width > 0;
 }
 
-void FirstCut::Plan(Size image) {
+void FirstCut::PlanSteps(Size image) {
   count_ = 0;
   crop_ = WholeOf(image);
   if (steps_.empty()) return;
@@ -63,10 +66,38 @@ void FirstCut::Plan(Size image) {
   }
 }
 
-Box FirstCut::Choose(Size image) {
-  Plan(image);
+// The crop becomes a part, not of whole pixels, of the reduced image.
+void FirstCut::Reduce(Size image, int reduction) {
+  const Size reduced = ReducedSize(image, reduction);
+  resizing_.in = reduced;
+  resizing_.from = {.top = static_cast<double>(crop_.top) / reduction,
+                    .left = static_cast<double>(crop_.left) / reduction,
+                    .height = static_cast<double>(crop_.height) / reduction,
+                    .width = static_cast<double>(crop_.width) / reduction};
+  crop_ = WholeOf(reduced);
+}
+
+Box FirstCut::Plan(Size image, int reduction) {
+  PlanSteps(image);
   if (count_ == 0) return WholeOf(image);
+  if (reduction > 1) Reduce(image, reduction);
   return Within(crop_, memory_.resampler().Needed(resizing_));
+}
+
+PartChooser::Part FirstCut::Choose(Size image) {
+  Part part = {.reduction = 1, .box = Plan(image, 1)};
+  if (rules_.fidelity != Fidelity::kFast || count_ == 0 || resizing_.filter == Filter::kNearest) {
+    return part;
+  }
+  for (const int reduction : {8, 4, 2}) {
+    if (crop_.height < kLeastLeft * reduction * resizing_.out.height ||
+        crop_.width < kLeastLeft * reduction * resizing_.out.width) {
+      continue;
+    }
+    part = {.reduction = reduction, .box = Plan(image, reduction)};
+    break;
+  }
+  return part;
 }
 
 StatusOr<Image> FirstCut::Apply(const Image& given, const Box& box) {
@@ -75,7 +106,7 @@ StatusOr<Image> FirstCut::Apply(const Image& given, const Box& box) {
                   .left = box.left - crop_.left,
                   .height = box.height,
                   .width = box.width};
-  if (resizing_.in == resizing_.out) {
+  if (resizing_.keeps_size()) {
     const Box& wanted = resizing_.wanted;
     return given.Crop({.top = wanted.top - at.top,
                        .left = wanted.left - at.left,

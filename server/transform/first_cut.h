@@ -26,17 +26,22 @@ class FirstCut final : public PartChooser {
       : steps_(steps), rules_(rules), key_(key), memory_(memory) {}
 
   // Of an image of this size the steps need this part; all of it, where they cannot be done as one.
-  Box Choose(Size image) override;
+  // Reduced only by Fidelity::kFast, and only so far that resizing still makes it smaller.
+  Part Choose(Size image) override;
+
+  // What Choose() does, with an image that comes reduced by so much. The part of it that is needed.
+  Box Plan(Size image, int reduction);
 
   // Steps that Apply() does. 0: they begin with something else, or meet an error which they tell
-  // best themselves. Valid after Choose().
+  // best themselves. Valid after Plan().
   size_t count() const { return count_; }
 
-  // `given` lies at `box` in the image that was chosen from, and holds what was chosen.
+  // `given` lies at `box` in the image that was planned for, and holds what is needed.
   StatusOr<Image> Apply(const Image& given, const Box& box);
 
  private:
-  void Plan(Size image);
+  void PlanSteps(Size image);
+  void Reduce(Size image, int reduction);
   // Of an image of size `in`, the part that step `i` cuts out; nullopt when it is no crop, or the
   // image is too small for it.
   std::optional<Box> CropOf(size_t i, Size in) const;

@@ -33,9 +33,13 @@ class DecodeDeadline {
 // Says which part of an image is needed, once its size is known.
 class PartChooser {
  public:
+  struct Part {
+    int reduction = 1;  // 1, 2, 4 or 8: of the image with sides divided by so much, rounded up
+    Box box;            // lies in it and is not empty
+  };
   virtual ~PartChooser() = default;
-  // Lies in the image and is not empty. Asked once an image, if at all.
-  virtual Box Choose(Size image) = 0;
+  // Asked once an image, if at all.
+  virtual Part Choose(Size image) = 0;
 };
 
 // What a codec keeps from image to image, so that it need not ask for memory again.
@@ -57,10 +61,12 @@ struct DecodeRules {
 struct Decoded {
   Image image;
   int orientation = 1;  // EXIF's, 1 to 8: how the image is still to be turned; 1 unless asked for
-  // Where a codec left out pixels that nobody needs: the whole image's size, and where `image` lies
-  // in it. Errors, and the pixels that are there, are those of the whole image.
+  // Where a codec left out what nobody needs: the whole image's size, by how much it was reduced
+  // (not equal to the reference then, only close), and where `image` lies in the reduced one.
+  // Errors, and the pixels that are there, are those of the whole.
   bool is_part = false;
   Size whole = {};
+  int reduction = 1;
   Box box = {};
 };
 
@@ -77,6 +83,11 @@ using DecodeFunction = StatusOr<Decoded> (*)(std::span<const uint8_t> encoded,
 // in `pixels`. Any thread.
 StatusOr<Decoded> DecodeImage(std::span<const uint8_t> encoded, const DecodeRules& rules,
                               ByteBuffer& pixels);
+
+// The size of an image with its sides divided by `reduction`, as libjpeg rounds them.
+inline Size ReducedSize(Size size, int reduction) {
+  return {(size.height + reduction - 1) / reduction, (size.width + reduction - 1) / reduction};
+}
 
 // What every codec asks before it takes memory: kDataLoss for an empty image and for one of more
 // than `max_pixels`, or an edge of more than 16,777,216.

@@ -47,6 +47,7 @@ struct Scratch::Impl {
 // What does not change between the steps of a recipe.
 struct ImageRules {
   Reference reference = Reference::kPillow13;
+  Fidelity fidelity = Fidelity::kExact;
   uint64_t max_pixels = 0;
 };
 

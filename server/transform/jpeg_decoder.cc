@@ -97,7 +97,8 @@ struct Progress {
   bool is_direct = false;  // libjpeg gives what the canvas takes
   const Canvas* canvas = nullptr;
   const DecodeDeadline* deadline = nullptr;
-  Box part;  // that is read; the whole image's rows and columns unless it is cut
+  int reduction = 1;
+  Box part;  // that is read of what libjpeg gives; all rows and columns unless it is cut
 };
 
 // All that libjpeg's callbacks and the guarded functions share. They hold nothing that has a
@@ -167,6 +168,8 @@ void ReadHeader(Decoder& decoder) {
 void Start(Decoder& decoder) {
   decoder.info.dct_method = JDCT_ISLOW;
   decoder.info.do_fancy_upsampling = TRUE;
+  decoder.info.scale_num = 1;
+  decoder.info.scale_denom = static_cast<unsigned>(decoder.image.reduction);
   decoder.image.done = jpeg_start_decompress(&decoder.info);
 }
 
@@ -323,8 +326,8 @@ class JpegState final : public CodecState {
 
  private:
   Status Begin(std::span<const uint8_t> encoded, const DecodeRules& rules);
-  StatusOr<Image> Read(std::span<const uint8_t> encoded, const DecodeRules& rules, const Box* part,
-                       ByteBuffer& pixels);
+  StatusOr<Image> Read(std::span<const uint8_t> encoded, const DecodeRules& rules,
+                       const PartChooser::Part* part, ByteBuffer& pixels);
 
   Decoder decoder_;
 };
@@ -354,15 +357,16 @@ Status JpegState::Begin(std::span<const uint8_t> encoded, const DecodeRules& rul
 
 // The rows of the image, or those of a part of it.
 StatusOr<Image> JpegState::Read(std::span<const uint8_t> encoded, const DecodeRules& rules,
-                                const Box* part, ByteBuffer& pixels) {
+                                const PartChooser::Part* part, ByteBuffer& pixels) {
   jpeg_decompress_struct& info = decoder_.info;
   Progress& image = decoder_.image;
+  if (part != nullptr) image.reduction = part->reduction;
   if (!Guarded(decoder_, Start)) return Failure(decoder_);
   if (!image.done) return Truncated("JPEG", encoded.size(), "before the last scan");
   image.part = {.height = static_cast<int>(info.output_height),
                 .width = static_cast<int>(info.output_width)};
   if (part != nullptr) {
-    image.part = *part;
+    image.part = part->box;
     if (!Guarded(decoder_, Cut)) return Failure(decoder_);
   }
   const size_t room = image.is_direct ? 0 : size_t{4} * info.output_width;
@@ -385,16 +389,17 @@ StatusOr<Decoded> JpegState::Decode(std::span<const uint8_t> encoded, const Deco
   const Size whole = {static_cast<int>(decoder_.info.image_height),
                       static_cast<int>(decoder_.info.image_width)};
   if (rules.parts != nullptr && orientation == 1 && MayLeaveOut(decoder_, encoded)) {
-    Box part = rules.parts->Choose(whole);
+    PartChooser::Part part = rules.parts->Choose(whole);
+    const Size reduced = ReducedSize(whole, part.reduction);
     // Upsampling looks at neighbours: one column of blocks more on either side.
     const int margin = decoder_.info.max_h_samp_factor * DCTSIZE;
-    const int right = std::min(part.left + part.width + margin, whole.width);
-    part.left = std::max(part.left - margin, 0);
-    part.width = right - part.left;
-    if (part.height < whole.height || part.width < whole.width) {
+    const int right = std::min(part.box.left + part.box.width + margin, reduced.width);
+    part.box.left = std::max(part.box.left - margin, 0);
+    part.box.width = right - part.box.left;
+    if (part.reduction > 1 || part.box.height < whole.height || part.box.width < whole.width) {
       const StatusOr<Image> image = Read(encoded, rules, &part, pixels);
       if (image.ok() && EndsWell(decoder_.info)) {
-        return Decoded{*image, 1, true, whole, decoder_.image.part};
+        return Decoded{*image, 1, true, whole, part.reduction, decoder_.image.part};
       }
       RETURN_IF_ERROR(Begin(encoded, rules));  // as a whole, whatever comes of it
     }

@@ -56,7 +56,8 @@ StatusOr<std::unique_ptr<const Recipe>> Recipe::Compile(const RecipeSpec& spec,
                   .max_pixels = limits.max_pixels};
   impl->max_decode_ms = limits.max_decode_ms;
   impl->clock = limits.clock;
-  impl->rules = {.reference = spec.reference, .max_pixels = limits.max_pixels};
+  impl->rules = {
+      .reference = spec.reference, .fidelity = spec.fidelity, .max_pixels = limits.max_pixels};
   impl->shape = compiler.Shape();
   impl->steps = std::move(compiler.steps());
   impl->is_tensor = compiler.table().has_value();
@@ -82,7 +83,7 @@ StatusOr<Image> Recipe::Impl::Run(std::span<const uint8_t> encoded, const Sample
   if (decoded.orientation != 1) image = Upright(image, decoded.orientation, memory.Next());
   const Size size = {image.height, image.width};
   const Box all = {.height = size.height, .width = size.width};
-  cut.Choose(decoded.is_part ? decoded.whole : size);
+  cut.Plan(decoded.is_part ? decoded.whole : size, decoded.reduction);
   if (cut.count() > 0) {
     ASSIGN_OR_RETURN(image, cut.Apply(image, decoded.is_part ? decoded.box : all));
   }

@@ -92,12 +92,13 @@ Status CheckPixels(const WideSize& size, uint64_t max_pixels, const char* what) 
   return absl::OkStatus();
 }
 
-const FilterTable& Resampler::TableFor(int in, int out, Filter filter, Axis& axis) {
+const FilterTable& Resampler::TableFor(const Side& side, Filter filter, Axis& axis) {
   FilterTable& table = axis.table;
-  if (axis.in == in && axis.out == out && axis.filter == filter) return table;
-  axis.in = 0;  // matches nothing, should memory run out below
+  if (axis.side == side && axis.filter == filter) return table;
+  axis.side = {};  // matches nothing, should memory run out below
+  const int in = side.in, out = side.out;
   const Kernel kernel = KernelOf(filter);
-  const double scale = static_cast<double>(in) / out;
+  const double scale = side.length / out;
   const double filter_scale = std::max(scale, 1.0);
   const double support = kernel.support * filter_scale;
   const double step = 1.0 / filter_scale;
@@ -108,7 +109,7 @@ const FilterTable& Resampler::TableFor(int in, int out, Filter filter, Axis& axi
   weights_.resize(static_cast<size_t>(taps));
   FilterTable::Pair* pairs = table.weights.data();
   for (int i = 0; i < out; ++i, pairs += table.pairs) {
-    const double center = (i + 0.5) * scale;
+    const double center = side.from + (i + 0.5) * scale;
     const int first = std::max(static_cast<int>(center - support + 0.5), 0);
     const int count = std::min(static_cast<int>(center + support + 0.5), in) - first;
     kernel.weigh(center, step, first, count, weights_.data());
@@ -123,28 +124,39 @@ const FilterTable& Resampler::TableFor(int in, int out, Filter filter, Axis& axi
     }
     table.windows[static_cast<size_t>(i)] = {.first = first, .count = count};
   }
-  axis.in = in;
-  axis.out = out;
+  axis.side = side;
   axis.filter = filter;
   return table;
 }
 
 const FilterTable& Resampler::RowTable(const Resizing& resizing) {
-  return TableFor(resizing.in.width, resizing.out.width, resizing.filter, rows_);
+  const int in = resizing.in.width;
+  Side side = {.in = in, .length = static_cast<double>(in), .out = resizing.out.width};
+  if (!resizing.all()) {
+    side.from = resizing.from.left;
+    side.length = resizing.from.width;
+  }
+  return TableFor(side, resizing.filter, rows_);
 }
 const FilterTable& Resampler::ColumnTable(const Resizing& resizing) {
-  return TableFor(resizing.in.height, resizing.out.height, resizing.filter, columns_);
+  const int in = resizing.in.height;
+  Side side = {.in = in, .length = static_cast<double>(in), .out = resizing.out.height};
+  if (!resizing.all()) {
+    side.from = resizing.from.top;
+    side.length = resizing.from.height;
+  }
+  return TableFor(side, resizing.filter, columns_);
 }
 
 Box Resampler::Needed(const Resizing& resizing) {
   const auto [in, out] = std::pair(resizing.in, resizing.out);
-  if (resizing.filter == Filter::kNearest && !(in == out)) {
+  if (resizing.filter == Filter::kNearest && !resizing.keeps_size()) {
     return {.height = in.height, .width = in.width};
   }
   Range rows = RowsOf(resizing.wanted);
   Range columns = ColumnsOf(resizing.wanted);
-  if (in.height != out.height) rows = InputsOf(ColumnTable(resizing), rows);
-  if (in.width != out.width) columns = InputsOf(RowTable(resizing), columns);
+  if (!resizing.all() || in.height != out.height) rows = InputsOf(ColumnTable(resizing), rows);
+  if (!resizing.all() || in.width != out.width) columns = InputsOf(RowTable(resizing), columns);
   return {
       .top = rows.begin, .left = columns.begin, .height = rows.count(), .width = columns.count()};
 }
@@ -180,8 +192,8 @@ StatusOr<Image> Resampler::Resize(const Image& source, const Box& given, const R
                                   uint64_t max_pixels, ByteBuffer& out) {
   const auto [in, size] = std::pair(resizing.in, resizing.out);
   const Box& wanted = resizing.wanted;
-  const bool do_rows = size.width != in.width;
-  const bool do_columns = size.height != in.height;
+  const bool do_rows = !resizing.all() || size.width != in.width;
+  const bool do_columns = !resizing.all() || size.height != in.height;
   const auto part = [](const Image& image, const Box& at, Range rows, Range columns) {
     return image.Crop({.top = rows.begin - at.top,
                        .left = columns.begin - at.left,

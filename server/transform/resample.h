@@ -26,11 +26,18 @@ Status CheckPixels(const WideSize& size, uint64_t max_pixels, const char* what);
 
 // A resize of which a part may be enough.
 struct Resizing {
-  Size in;     // of the image before; neither of the two is empty
-  Size out;    // and after it
-  Box wanted;  // of the image after it; not empty
+  struct RealBox {
+    double top = 0, left = 0, height = 0, width = 0;
+  };
+  Size in;            // of the image before; neither of the two is empty
+  Size out;           // and after it
+  Box wanted;         // of the image after it; not empty
+  RealBox from = {};  // the part of the image before that is resized; empty: all of it
   Filter filter = Filter::kNearest;
   Reference reference = Reference::kPillow13;
+
+  bool all() const { return from.height == 0; }
+  bool keeps_size() const { return all() && in == out; }
 };
 
 // Keeps weights and memory from image to image. Not thread-safe.
@@ -54,13 +61,20 @@ class Resampler {
   void Trim(size_t bytes);
 
  private:
-  struct Axis {
+  // One side of a resizing: `from` on, for `length`, of `in` pixels become `out`.
+  struct Side {
     int in = 0;
+    double from = 0;
+    double length = 0;
     int out = 0;
+    friend bool operator==(const Side&, const Side&) = default;
+  };
+  struct Axis {
+    Side side;
     Filter filter = Filter::kNearest;  // has no table: fits no request
     FilterTable table;
   };
-  const FilterTable& TableFor(int in, int out, Filter filter, Axis& axis);
+  const FilterTable& TableFor(const Side& side, Filter filter, Axis& axis);
   const FilterTable& RowTable(const Resizing& resizing);
   const FilterTable& ColumnTable(const Resizing& resizing);
   Image PickNearest(const Image& source, Size size, ByteBuffer& out);

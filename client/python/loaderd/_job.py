@@ -16,6 +16,7 @@ POLICIES = {
     "skip": "BAD_SAMPLE_POLICY_SKIP",
     "substitute": "BAD_SAMPLE_POLICY_SUBSTITUTE",
 }
+FIDELITIES = {"exact": "FIDELITY_EXACT", "fast": "FIDELITY_FAST"}
 REFERENCES = {"pillow13": "REFERENCE_PILLOW13", "pillow12": "REFERENCE_PILLOW12"}
 
 
@@ -77,6 +78,7 @@ def job(
     prefetch_factor: int,
     on_bad_sample: str,
     reference: str,
+    fidelity: str = "exact",
     batch_transform: Any = None,
 ) -> dict[str, Any]:
     """The JobSpec. What the daemon checks better (sizes, combinations of steps) is left to it."""
@@ -90,5 +92,6 @@ def job(
         "prefetch_factor": prefetch_factor,
         "on_bad_sample": choice("on_bad_sample", on_bad_sample, POLICIES),
         "reference": choice("reference", reference, REFERENCES),
+        **({} if fidelity == "exact" else {"fidelity": choice("fidelity", fidelity, FIDELITIES)}),
         **({} if batch_step is None else {"batch_transform": batch_step}),
     }

@@ -72,6 +72,7 @@ class DataLoader:
         seed: int | None = None,
         on_bad_sample: str = "fail",
         reference: str | None = None,
+        fidelity: str = "exact",
         socket: str | os.PathLike | None = None,
     ) -> None:
         if num_workers < 0:
@@ -124,6 +125,7 @@ class DataLoader:
             prefetch_factor=max(1, _job.whole("prefetch_factor", 2 if prefetch_factor is None else prefetch_factor, 0)),
             on_bad_sample=on_bad_sample,
             reference=reference,
+            fidelity=fidelity,
             batch_transform=batch_transform,
         )
         if sampler is None:

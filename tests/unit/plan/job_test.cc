@@ -165,6 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{JobWith(R"("on_bad_sample":9)"),
                 "on_bad_sample: must be one of BAD_SAMPLE_POLICY_FAIL"},
         Refusal{JobWith(R"("reference":9)"), "reference: must be one of REFERENCE_PILLOW13"},
+        Refusal{JobWith(R"("fidelity":9)"), "fidelity: must be one of FIDELITY_EXACT"},
         Refusal{JobWith(R"("order":{"world_size":0})"),
                 "order.world_size: must be 1 to 65536, is 0"},
         Refusal{JobWith(R"("order":{"world_size":65537})"),
@@ -379,10 +380,10 @@ TEST(FingerprintTest, DependsOnAllThatIsDeliveredAndOnNothingElse) {
   EXPECT_EQ(base,
             of(JobWith(steps + R"(,"batch_size":1,"order":{"world_size":1},"on_bad_sample":1)")));
   std::vector<std::string> all = {base};
-  for (const char* field :
-       {R"("batch_size":2)", R"("drop_last":true)", R"("reference":2)", R"("on_bad_sample":2)",
-        R"("order":{"seed":1})", R"("order":{"kind":2})", R"("order":{"world_size":2})",
-        R"("order":{"world_size":2,"rank":1})", R"("order":{"shard":2})"}) {
+  for (const char* field : {R"("batch_size":2)", R"("drop_last":true)", R"("reference":2)",
+                            R"("fidelity":2)", R"("on_bad_sample":2)", R"("order":{"seed":1})",
+                            R"("order":{"kind":2})", R"("order":{"world_size":2})",
+                            R"("order":{"world_size":2,"rank":1})", R"("order":{"shard":2})"}) {
     all.push_back(of(JobWith(steps + "," + field)));
   }
   for (const char* other :
