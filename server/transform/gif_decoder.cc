@@ -110,9 +110,6 @@ StatusOr<Decoded> DecodeGif(std::span<const uint8_t> encoded, const DecodeRules&
                       static_cast<size_t>(width));
   uint8_t* const row = canvas.room();
   std::memset(row, transparent.value_or(0), static_cast<size_t>(width));
-  for (int y = 0; y < height; ++y) {
-    if (y < frame.Top || y >= frame.Top + frame.Height) canvas.PutIndexed(y, row, palette);
-  }
   int rows = 0;
   for (int pass = frame.Interlace ? 0 : 3; pass < 4; ++pass) {
     const int step = frame.Interlace ? kPassStep[pass] : 1;
@@ -125,6 +122,11 @@ StatusOr<Decoded> DecodeGif(std::span<const uint8_t> encoded, const DecodeRules&
       }
       canvas.PutIndexed(frame.Top + y, row, palette);
     }
+  }
+  // Around the frame, when it is there: a large screen may be all that a damaged file has.
+  std::memset(row, transparent.value_or(0), static_cast<size_t>(width));
+  for (int y = 0; y < height; ++y) {
+    if (y < frame.Top || y >= frame.Top + frame.Height) canvas.PutIndexed(y, row, palette);
   }
   return Decoded{canvas.image()};
 }

@@ -2,6 +2,7 @@
 #include "server/transform/image_decoder.h"
 
 #include <algorithm>
+#include <new>
 #include <string_view>
 
 #include "absl/strings/escaping.h"
@@ -94,8 +95,12 @@ StatusOr<Decoded> DecodeImage(std::span<const uint8_t> encoded, const DecodeRule
                                std::min<size_t>(encoded.size(), 16));
   for (const Format& format : kFormats) {
     if (!format.begins(begin)) continue;
-    StatusOr<Decoded> decoded = format.decode(encoded, rules, pixels);
-    return decoded;
+    try {
+      return format.decode(encoded, rules, pixels);
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError(
+          "no memory to decode an image of its size; lower limits.max_pixels");
+    }
   }
   const std::string shown =
       absl::CHexEscape(std::string(begin.substr(0, std::min(begin.size(), kShownBytes))));

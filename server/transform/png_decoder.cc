@@ -16,6 +16,8 @@ namespace {
 constexpr png_uint_32 kRowsBetweenLooks = 16;
 // Of one compressed chunk; only colour, transparency and image data are read at all.
 constexpr png_alloc_size_t kMaxChunkBytes = 8 << 20;
+// No deflated byte holds more: 258 bytes in two bits (RFC 1951, 3.2.5).
+constexpr uint64_t kMostInflated = 1032;
 
 // All that libpng's callbacks and the guarded functions share. Trivial members only: a longjmp runs
 // no destructor.
@@ -187,6 +189,11 @@ StatusOr<Decoded> DecodePng(std::span<const uint8_t> encoded, const DecodeRules&
   const png_uint_32 width = png_get_image_width(decoder.png, decoder.info);
   const png_uint_32 height = png_get_image_height(decoder.png, decoder.info);
   RETURN_IF_ERROR(CheckClaim("PNG", width, height, rules.max_pixels));
+  // libpng takes and clears memory for whole rows; so a false claim is found before.
+  const uint64_t claimed = uint64_t{png_get_rowbytes(decoder.png, decoder.info)} * height;
+  if (claimed / kMostInflated > encoded.size()) {
+    return Truncated("PNG", encoded.size(), "before there can be all pixels");
+  }
   if (!Guarded(decoder, SetUp)) return Failure(decoder, encoded.size(), "before the image data");
 
   const size_t rows = decoder.passes > 1 ? height : 1;

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/transform/canvas.h"
@@ -19,6 +18,7 @@ namespace loaderd::transform {
 namespace {
 constexpr bool kIsBigEndian = std::endian::native == std::endian::big;
 constexpr tmsize_t kMaxAlloc = tmsize_t{1} << 31;  // of libtiff's own; pixels are counted apart
+constexpr int kMaxSamples = 6;                     // of a pixel, as in Pillow
 
 // The file in memory, and what libtiff says of it.
 struct Source {
@@ -137,7 +137,7 @@ Status CheckCoding(TIFF* tiff, const Header& header) {
   TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLEFORMAT, &format);
   const bool is_unsigned = format == SAMPLEFORMAT_UINT || format == SAMPLEFORMAT_VOID ||
                            (format == SAMPLEFORMAT_INT && header.bits == 8);
-  if (!is_unsigned || PictureSamples(header) == 0) {
+  if (!is_unsigned || header.samples > kMaxSamples || PictureSamples(header) == 0) {
     return CannotDecode("TIFF", absl::StrCat("photometric ", header.photometric, " with ",
                                              header.samples, " samples of ", header.bits,
                                              " bits and format ", format, " is not supported"));
@@ -147,6 +147,31 @@ Status CheckCoding(TIFF* tiff, const Header& header) {
                         absl::StrCat("compression ", header.compression, " is not supported"));
   }
   return absl::OkStatus();
+}
+
+// Strips or tiles: how large they are, and what libtiff needs for one.
+struct Blocks {
+  bool are_tiles = false;
+  uint32_t width = 0;
+  uint32_t height = 0;
+  tmsize_t bytes = 0;
+  tmsize_t line_bytes = 0;
+};
+
+StatusOr<Blocks> BlocksOf(TIFF* tiff, const Header& header, const DecodeRules& rules) {
+  Blocks out{.are_tiles = TIFFIsTiled(tiff) != 0};
+  if (out.are_tiles) {
+    TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &out.width);
+    TIFFGetField(tiff, TIFFTAG_TILELENGTH, &out.height);
+  } else {
+    out.width = header.width;
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &out.height);
+    out.height = std::min(out.height, header.height);
+  }
+  RETURN_IF_ERROR(CheckClaim("A block of the TIFF", out.width, out.height, rules.max_pixels));
+  out.bytes = out.are_tiles ? TIFFTileSize(tiff) : TIFFStripSize(tiff);
+  out.line_bytes = out.are_tiles ? TIFFTileRowSize(tiff) : TIFFScanlineSize(tiff);
+  return out;
 }
 
 // Reads strips or tiles into rows of `row_bytes`. Of planes, sample after sample of each pixel is
@@ -165,27 +190,15 @@ class Reader {
   size_t samples() const { return samples_; }
 
   Status Read(uint8_t* rows) {
-    uint32_t block_width = header_.width;
-    uint32_t block_height = header_.height;
-    const bool is_tiled = TIFFIsTiled(tiff_) != 0;
-    if (is_tiled) {
-      block_width = block_height = 0;
-      TIFFGetField(tiff_, TIFFTAG_TILEWIDTH, &block_width);
-      TIFFGetField(tiff_, TIFFTAG_TILELENGTH, &block_height);
-    } else {
-      TIFFGetFieldDefaulted(tiff_, TIFFTAG_ROWSPERSTRIP, &block_height);
-      block_height = std::min(block_height, header_.height);
-    }
-    RETURN_IF_ERROR(
-        CheckClaim("A block of the TIFF", block_width, block_height, rules_.max_pixels));
-    const tmsize_t size = is_tiled ? TIFFTileSize(tiff_) : TIFFStripSize(tiff_);
-    const tmsize_t line = is_tiled ? TIFFTileRowSize(tiff_) : TIFFScanlineSize(tiff_);
+    ASSIGN_OR_RETURN(const Blocks blocks, BlocksOf(tiff_, header_, rules_));
+    const auto [is_tiled, block_width, block_height, size, line] = blocks;
     const size_t plane_bits = size_t{header_.bits} * (is_planar_ ? 1 : header_.samples);
     const auto needed = static_cast<tmsize_t>((block_width * plane_bits + 7) / 8);
     if (size <= 0 || line < needed || size < line * static_cast<tmsize_t>(block_height)) {
       return Failure(source_);
     }
-    block_.resize(static_cast<size_t>(size));
+    // Not touched before there are pixels to put in: the claim may be false.
+    uint8_t* const block = block_.Resize(static_cast<size_t>(size)).data();
     for (size_t plane = 0; plane < (is_planar_ ? samples_ : 1); ++plane) {
       for (uint32_t top = 0; top < header_.height; top += block_height) {
         for (uint32_t left = 0; left < header_.width; left += block_width) {
@@ -195,14 +208,14 @@ class Reader {
           const tmsize_t want = is_tiled ? size : line * static_cast<tmsize_t>(height);
           const auto sample = static_cast<uint16_t>(plane);
           const tmsize_t got =
-              is_tiled ? TIFFReadEncodedTile(tiff_, TIFFComputeTile(tiff_, left, top, 0, sample),
-                                             block_.data(), want)
-                       : TIFFReadEncodedStrip(tiff_, TIFFComputeStrip(tiff_, top, sample),
-                                              block_.data(), want);
+              is_tiled
+                  ? TIFFReadEncodedTile(tiff_, TIFFComputeTile(tiff_, left, top, 0, sample), block,
+                                        want)
+                  : TIFFReadEncodedStrip(tiff_, TIFFComputeStrip(tiff_, top, sample), block, want);
           if (got != want) return Failure(source_);
           for (uint32_t y = 0; y < height; ++y) {
-            Put(rows + row_bytes_ * (top + y), block_.data() + static_cast<size_t>(line) * y, left,
-                width, plane);
+            Put(rows + row_bytes_ * (top + y), block + static_cast<size_t>(line) * y, left, width,
+                plane);
           }
         }
       }
@@ -233,7 +246,7 @@ class Reader {
   bool is_planar_;
   size_t samples_;
   size_t row_bytes_;
-  std::vector<uint8_t> block_;
+  ByteBuffer block_;
 };
 
 StatusOr<Palette> ColorsOf(TIFF* tiff, const Header& header) {
@@ -290,17 +303,29 @@ void PutRow(const Canvas& canvas, int y, const uint8_t* in, const Header& header
 }
 
 // Subsampled colours, put together by libtiff as RGB and alpha.
-Status ReadMixed(TIFF* tiff, const Header& header, const Source& source, const Canvas& canvas) {
-  std::vector<uint32_t> raster(size_t{header.width} * header.height);
+Status ReadMixed(TIFF* tiff, const Header& header, const Source& source, const DecodeRules& rules,
+                 const Canvas& canvas) {
+  // libtiff clears memory for a whole block before it looks into it; so the first is tried before.
+  ASSIGN_OR_RETURN(const Blocks blocks, BlocksOf(tiff, header, rules));
+  if (blocks.bytes <= 0) return Failure(source);
+  ByteBuffer first;
+  uint8_t* const block = first.Resize(static_cast<size_t>(blocks.bytes)).data();
+  const tmsize_t got = blocks.are_tiles ? TIFFReadEncodedTile(tiff, 0, block, blocks.bytes)
+                                        : TIFFReadEncodedStrip(tiff, 0, block, blocks.bytes);
+  if (got <= 0) return Failure(source);
+  first.Free();
+  // Not touched before there are pixels to put in: the claim may be false.
+  const auto raster =
+      std::make_unique_for_overwrite<uint32_t[]>(size_t{header.width} * header.height);
   uint16_t orientation = ORIENTATION_TOPLEFT;
   TIFFGetFieldDefaulted(tiff, TIFFTAG_ORIENTATION, &orientation);
-  if (TIFFReadRGBAImageOriented(tiff, header.width, header.height, raster.data(), orientation, 1) ==
+  if (TIFFReadRGBAImageOriented(tiff, header.width, header.height, raster.get(), orientation, 1) ==
       0) {
     return Failure(source);
   }
   for (int y = 0; y < canvas.height(); ++y) {
     uint8_t* out = canvas.room();
-    const uint32_t* const row = raster.data() + static_cast<size_t>(y) * header.width;
+    const uint32_t* const row = raster.get() + static_cast<size_t>(y) * header.width;
     for (uint32_t x = 0; x < header.width; ++x) {
       *out++ = static_cast<uint8_t>(TIFFGetR(row[x]));
       *out++ = static_cast<uint8_t>(TIFFGetG(row[x]));
@@ -338,7 +363,7 @@ StatusOr<Decoded> DecodeTiff(std::span<const uint8_t> encoded, const DecodeRules
     TIFFSetField(tiff.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
   } else if (is_ycc) {
     const Canvas canvas(pixels, rules, header.width, header.height, size_t{3} * header.width);
-    RETURN_IF_ERROR(ReadMixed(tiff.get(), header, source, canvas));
+    RETURN_IF_ERROR(ReadMixed(tiff.get(), header, source, rules, canvas));
     return Decoded{canvas.image(), OrientationOf(tiff.get())};
   }
   Palette palette = {};

@@ -30,6 +30,21 @@ std::span<const uint8_t> ChunkOf(const WebPDemuxer* demuxer, const char* name) {
   return bytes;
 }
 
+// Black where the frame does not reach, when it is there: a large canvas may be all that a damaged
+// file has.
+void ClearAround(const WebPIterator& frame, uint8_t* rgb, size_t row_bytes, size_t rows) {
+  const auto left = size_t{3} * static_cast<size_t>(frame.x_offset);
+  const auto right = left + size_t{3} * static_cast<size_t>(frame.width);
+  const auto top = static_cast<size_t>(frame.y_offset);
+  const auto bottom = top + static_cast<size_t>(frame.height);
+  std::memset(rgb, 0, row_bytes * top);
+  for (size_t y = top; y < bottom; ++y) {
+    std::memset(rgb + row_bytes * y, 0, left);
+    std::memset(rgb + row_bytes * y + right, 0, row_bytes - right);
+  }
+  std::memset(rgb + row_bytes * bottom, 0, row_bytes * (rows - bottom));
+}
+
 Status Failure(VP8StatusCode code, size_t bytes) {
   switch (code) {
     case VP8_STATUS_SUSPENDED:
@@ -80,9 +95,6 @@ StatusOr<Decoded> DecodeWebp(std::span<const uint8_t> encoded, const DecodeRules
   const size_t room = rules.mode == ImageMode::kL ? rgb_bytes * height : 0;
   const Canvas canvas(pixels, rules, width, height, room);
   uint8_t* const rgb = room != 0 ? canvas.room() : canvas.Row(0);
-  if (frame.at.width != static_cast<int>(width) || frame.at.height != static_cast<int>(height)) {
-    std::memset(rgb, 0, rgb_bytes * height);
-  }
   const size_t begin = rgb_bytes * static_cast<size_t>(frame.at.y_offset) +
                        size_t{3} * static_cast<size_t>(frame.at.x_offset);
   config.output.colorspace = MODE_RGB;
@@ -92,6 +104,7 @@ StatusOr<Decoded> DecodeWebp(std::span<const uint8_t> encoded, const DecodeRules
                           .size = rgb_bytes * height - begin};
   code = WebPDecode(fragment.bytes, fragment.size, &config);
   if (code != VP8_STATUS_OK) return Failure(code, encoded.size());
+  ClearAround(frame.at, rgb, rgb_bytes, height);
   for (int y = 0; room != 0 && y < canvas.height(); ++y) {
     canvas.PutRgb(y, rgb + rgb_bytes * static_cast<size_t>(y));
   }

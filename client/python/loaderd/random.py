@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ._batch_random import Cut, batch_choice, cut_mix, mix_up_lam
 from ._philox import Box, below, draw, philox4x32, unit
@@ -33,12 +34,15 @@ from ._random_params import (
     random_rotation_angle,
     trivial_augment_op,
 )
+from ._replay import Call, Replay
+from .transforms import steps_of
 
 __all__ = [
     "AffineParams",
     "AugmentOp",
     "Box",
     "Cut",
+    "Call",
     "Jitter",
     "auto_augment_ops",
     "batch_choice",
@@ -61,6 +65,7 @@ __all__ = [
     "random_perspective_corners",
     "random_resized_crop_box",
     "random_rotation_angle",
+    "replay",
     "trivial_augment_op",
     "unit",
 ]
@@ -104,3 +109,20 @@ def random_resized_crop_box(
 def random_horizontal_flip(seed: int, epoch: int, index: int, place: int, p: float = 0.5) -> bool:
     """Whether RandomHorizontalFlip mirrors the sample: the first draw of block 0, as a number in [0, 1), is below p."""
     return unit(draw(seed, epoch, index, place)[0]) < p
+
+
+def replay(
+    transform: Any, height: int, width: int, *, seed: int, epoch: int, index: int, channels: int = 3
+) -> list[Call]:
+    """What the daemon did to sample `index` of `epoch`: `transform` with every random choice made, as a flat list of calls.
+
+    `transform` is the DataLoader's; `height` and `width` are those of the decoded image, upright where the dataset turns it;
+    `channels` is 3 of mode "RGB", 1 of "L". With torchvision's functional module the sample is made again so (steps on tensors
+    take tensors, for `erase` also as `v`):
+
+        for call in loaderd.random.replay(transform, image.height, image.width, seed=seed, epoch=batch.epoch, index=index):
+            image = getattr(functional, call.function)(image, **call.arguments)
+    """
+    run = Replay((seed, epoch, index), height, width, channels)
+    run.run([step.to_json() for step in steps_of(transform)])
+    return run.calls

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "server/transform/recipe.h"
 #include "tests/unit/transform/answers.h"
@@ -13,6 +15,7 @@
 namespace loaderd::transform {
 namespace {
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 std::vector<uint8_t> Dirty(const std::string& name) { return Fixture("dirty/" + name); }
@@ -173,6 +176,84 @@ TEST(DirtyFilesTest, AHugeClaimTakesNoMemory) {
     EXPECT_EQ(pixels.capacity(), 0u) << name;
   }
   EXPECT_EQ(RefusalOf("zero.png"), "PNG cannot be decoded: Invalid IHDR data");
+}
+
+std::vector<uint8_t> Joined(std::initializer_list<std::string> parts) {
+  std::vector<uint8_t> bytes;
+  for (const std::string& part : parts) bytes.insert(bytes.end(), part.begin(), part.end());
+  return bytes;
+}
+
+std::string Number(uint64_t value, size_t bytes) {
+  std::string text;
+  for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xFF);
+  return text;
+}
+
+TEST(DirtyFilesTest, ALargeScreenIsNotPaintedBeforeItsSmallFrameIsThere) {
+  constexpr uint64_t kEdge = 3000;
+  const std::string edge = Number(kEdge, 2);
+  const std::vector<uint8_t> gif =
+      Joined({"GIF89a", edge, edge, std::string("\x80\0\0\1\2\3\4\5\6", 9),
+              std::string(",\0\0\0\0\4\0\4\0\0\2\1", 12)});
+  const std::vector<uint8_t> whole = Dirty("webp_named.jpg");
+  std::string picture(whole.begin() + 12, whole.end());
+  std::fill(picture.begin() + 16, picture.end(), '\xFF');
+  const std::string frame =
+      std::string(6, '\0') + Number(95, 3) + Number(63, 3) + std::string(4, '\0') + picture;
+  const std::string chunks = "WEBPVP8X" + Number(10, 4) + Number(2, 4) + Number(kEdge - 1, 3) +
+                             Number(kEdge - 1, 3) + "ANIM" + Number(6, 4) + std::string(6, '\0') +
+                             "ANMF" + Number(frame.size(), 4) + frame;
+  const std::vector<uint8_t> webp = Joined({"RIFF", Number(chunks.size(), 4), chunks});
+  for (const std::vector<uint8_t>& bytes : {gif, webp}) {
+    ByteBuffer pixels;
+    const std::span<uint8_t> all = pixels.Resize(4 * kEdge * kEdge);
+    std::fill(all.begin(), all.end(), uint8_t{0xAB});
+    const auto decoded = DecodeBy(bytes, {.max_pixels = kMaxPixels}, pixels);
+    EXPECT_EQ(decoded.status().code(), absl::StatusCode::kDataLoss) << decoded.status();
+    EXPECT_THAT(std::string(decoded.status().message()), Not(HasSubstr("claims")));
+    const auto touched = std::count_if(all.begin(), all.end(), [](uint8_t b) { return b != 0xAB; });
+    EXPECT_LE(touched, static_cast<ptrdiff_t>(100 * 3 * kEdge)) << decoded.status();
+  }
+}
+
+TEST(DirtyFilesTest, APngTooShortForItsClaimTakesNoMemory) {
+  std::vector<uint8_t> bytes = Dirty("png_named.jpg");
+  // Its width becomes 16,777,184; the checksum of the header is made anew.
+  const std::string header = std::string("IHDR\0\xff\xff\xe0\0\0\0\x0a\x08\x02\0\0\0", 17);
+  std::copy(header.begin(), header.end(), bytes.begin() + 12);
+  uint32_t crc = 0xFFFFFFFF;
+  for (size_t i = 12; i < 29; ++i) {
+    crc ^= bytes[i];
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ ((crc & 1) != 0 ? 0xEDB88320 : 0);
+  }
+  for (size_t i = 0; i < 4; ++i) bytes[29 + i] = static_cast<uint8_t>(~crc >> (24 - 8 * i));
+  ByteBuffer pixels;
+  const auto decoded = DecodeBy(bytes, {.max_pixels = kMaxPixels}, pixels);
+  EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("before there can be all pixels"));
+  EXPECT_EQ(pixels.capacity(), 0u);
+}
+
+TEST(DirtyFilesTest, ATiffOfMoreSamplesThanAPictureHasIsRefused) {
+  std::string entries;
+  const auto tag = [&](uint64_t number, uint64_t type, uint64_t value) {
+    entries += Number(number, 2) + Number(type, 2) + Number(1, 4) + Number(value, 4);
+  };
+  tag(256, 4, 5000);
+  tag(257, 4, 5000);
+  tag(258, 3, 8);
+  tag(259, 3, 1);
+  tag(262, 3, 2);
+  tag(273, 4, 8);
+  tag(277, 3, 65535);
+  tag(278, 4, 5000);
+  tag(279, 4, 8);
+  const std::vector<uint8_t> bytes =
+      Joined({std::string("II*\0\x08\0\0\0\x09\0", 10), entries, Number(0, 4)});
+  ByteBuffer pixels;
+  const auto decoded = DecodeBy(bytes, {.max_pixels = kMaxPixels}, pixels);
+  EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("65535 samples"));
+  EXPECT_EQ(pixels.capacity(), 0u);
 }
 
 // Goes on by a second whenever it is looked at.
