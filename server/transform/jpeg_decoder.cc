@@ -295,13 +295,16 @@ bool MayLeaveOut(const Decoder& decoder, std::span<const uint8_t> encoded) {
 // end marker follows the scan.
 bool EndsWell(const jpeg_decompress_struct& info) {
   if (info.err->num_warnings > 0) return false;
-  if (info.unread_marker != 0) return info.unread_marker == kEnd;
+  const auto is_restart = [](int marker) { return marker >= 0xD0 && marker <= 0xD7; };
+  if (info.unread_marker != 0 && !is_restart(info.unread_marker)) {
+    return info.unread_marker == kEnd;
+  }
   const uint8_t* next = info.src->next_input_byte;
   const uint8_t* const end = next + info.src->bytes_in_buffer;
   while ((next = static_cast<const uint8_t*>(
               std::memchr(next, 0xFF, static_cast<size_t>(end - next)))) != nullptr &&
          ++next != end) {
-    const bool is_coded = *next == 0 || *next == 0xFF || (*next >= 0xD0 && *next <= 0xD7);
+    const bool is_coded = *next == 0 || *next == 0xFF || is_restart(*next);
     if (!is_coded) return *next == kEnd;
   }
   return false;

@@ -17,11 +17,15 @@ namespace {
 
 class FixedPart final : public PartChooser {
  public:
-  Box Choose(Size image) override { return choose_(image); }
-  explicit FixedPart(std::function<Box(Size)> choose) : choose_(std::move(choose)) {}
+  Part Choose(Size image) override {
+    return {.reduction = reduction_, .box = choose_(ReducedSize(image, reduction_))};
+  }
+  explicit FixedPart(std::function<Box(Size)> choose, int reduction = 1)
+      : choose_(std::move(choose)), reduction_(reduction) {}
 
  private:
   std::function<Box(Size)> choose_;
+  const int reduction_;
 };
 
 std::vector<std::filesystem::path> JpegFiles() {
@@ -121,6 +125,41 @@ TEST(FirstCutTest, APartOfAJpegIsWhatTheWholeHasThere) {
   EXPECT_GT(counts.parts, 100);
   EXPECT_GT(counts.wholes, 100);
   EXPECT_GT(counts.refused, 5);
+}
+
+// So it is where the image is reduced.
+TEST(FirstCutTest, APartOfAReducedJpegIsWhatTheReducedWholeHasThere) {
+  std::mt19937 random(5);
+  std::unique_ptr<CodecState> state;
+  int compared = 0;
+  for (const char* name : {"colour_420.jpg", "colour_422.jpg", "colour_444.jpg", "grey.jpg",
+                           "odd.jpg", "restart.jpg", "large.jpg", "tall.jpg", "wide.jpg"}) {
+    const std::vector<uint8_t> bytes = Fixture(name);
+    for (const int reduction : {2, 4, 8}) {
+      SCOPED_TRACE(name + (", reduced by " + std::to_string(reduction)));
+      const auto decode = [&](std::function<Box(Size)> choose, ByteBuffer& pixels) {
+        FixedPart part(std::move(choose), reduction);
+        return *DecodeBy(bytes, {.max_pixels = kMaxPixels, .parts = &part, .jpeg = &state}, pixels);
+      };
+      ByteBuffer whole_pixels, pixels;
+      const Decoded whole =
+          decode([](Size in) { return Box{.height = in.height, .width = in.width}; }, whole_pixels);
+      ASSERT_TRUE(whole.is_part);
+      ASSERT_EQ((Size{whole.image.height, whole.image.width}), ReducedSize(whole.whole, reduction));
+      for (int i = 0; i < 20; ++i) {
+        Box box;
+        const Decoded part = decode([&](Size in) { return box = RandomBox(random, in); }, pixels);
+        ASSERT_TRUE(part.is_part);
+        const Image cut = part.image.Crop({.top = box.top - part.box.top,
+                                           .left = box.left - part.box.left,
+                                           .height = box.height,
+                                           .width = box.width});
+        ASSERT_TRUE(IsEqual(cut, whole.image.Crop(box)));
+        ++compared;
+      }
+    }
+  }
+  EXPECT_EQ(compared, 9 * 3 * 20);
 }
 
 // Damage of all kinds, with and without an end marker: the part must be right or refused as the
@@ -244,7 +283,7 @@ TEST(FirstCutTest, GivesWhatTheStepsGiveOneAfterTheOther) {
               DecodePixels(bytes, ImageMode::kRgb, kMaxPixels, plain.Next());
           const StatusOr<Image> right = Stepwise(recipes[r], *whole, rules, key, plain);
           const Size size = {whole->height, whole->width};
-          cut.Choose(size);
+          cut.Plan(size, 1);
           StatusOr<Image> image = decoded->image;
           if (cut.count() > 0) {
             const Box all = {.height = size.height, .width = size.width};
