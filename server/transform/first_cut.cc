@@ -6,7 +6,7 @@
 namespace loaderd::transform {
 namespace {
 // How much larger than the result a reduced image must be.
-constexpr double kLeastLeft = 1.5;
+constexpr double kLeastLeft = 1.25;
 
 Box WholeOf(Size size) { return {.height = size.height, .width = size.width}; }
 
