@@ -63,6 +63,7 @@ void Turns::Starve(uint64_t member) {
 }
 
 void Turns::FeedStarved() {
+  if (starved_.empty()) return;
   for (const uint64_t member : std::exchange(starved_, {})) Queue(member, seats_[member]);
 }
 
