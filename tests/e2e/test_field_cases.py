@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people met in the field with pictures, and with large descriptions."""
 
+import contextlib
 import io
 import itertools
 import os
@@ -9,6 +10,7 @@ import shutil
 import struct
 import time
 
+import hostile
 import numpy as np
 import pytest
 from conftest import Control, files_of, run_python, wait_until
@@ -136,6 +138,89 @@ def test_resizing_is_pillows_with_any_number_of_threads(tmp_path):
                 for name in files:
                     right = by_pillow(name, size)
                     assert np.array_equal(batch.images[at[name]], right), (name, size, threads, again)
+
+
+def broken_files():
+    """Files cut short and damaged, and what the reason says."""
+    noise = Image.fromarray(np.random.default_rng(7).integers(0, 256, (256, 256, 3), np.uint8))
+    jpeg, png = encoded(noise), encoded(noise, "PNG")
+    damaged, checksum = bytearray(png), bytearray(png)
+    damaged[len(png) // 2] ^= 255
+    data = png.index(b"IDAT")
+    checksum[data + 4 + int.from_bytes(png[data - 4 : data], "big")] ^= 255
+    return {
+        "empty.jpg": (b"", "is an empty file"),
+        "one.jpg": (jpeg[:1], "no image that can be read"),
+        "soi.jpg": (jpeg[:2], "JPEG that ends or breaks after its first bytes"),
+        "header.jpg": (jpeg[: jpeg.index(b"\xff\xda")], "JPEG is truncated"),
+        "half.jpg": (jpeg[: len(jpeg) // 2], "JPEG is truncated"),
+        "most.jpg": (jpeg[: len(jpeg) * 99 // 100], "JPEG is truncated"),
+        "no_end.jpg": (jpeg[:-2], "JPEG is truncated"),
+        "half.png": (png[: len(png) // 2], "PNG is truncated"),
+        "damaged.png": (bytes(damaged), "PNG cannot be decoded: "),
+        "checksum.png": (bytes(checksum), "PNG cannot be decoded: IDAT: CRC error"),
+    }
+
+
+@pytest.mark.parametrize("name", broken_files())
+def test_a_broken_file_is_the_same_error_each_time_and_at_once(daemon, tmp_path, name):
+    data, reason = broken_files()[name]
+    at = among_plain(tmp_path / "30", {name: data})[name]
+    loader = read(daemon, tmp_path / "30", 1, transform=T.CenterCrop(256))
+    told = []
+    for _ in range(2):
+        iterator, right = iter(loader), 0
+        for index in range(16):
+            begin = time.monotonic()
+            try:
+                right += int(next(iterator).index[0]) == index
+            except loaderd.BadSampleError as error:
+                assert index == at
+                told.append(str(error))
+            assert time.monotonic() - begin < 1 + 2 * (index == 0)
+        assert right == 15
+    assert len(told) == 2 and told[0] == told[1]
+    assert str(tmp_path / "30" / "only" / name) in told[0] and reason in told[0]
+
+
+def test_jpegs_without_their_end_marker_are_taken_where_pillow_takes_them(daemon, tmp_path):
+    """Which is hardly ever: the last bits are not read without bytes behind them."""
+    rng = np.random.default_rng(3)
+    (tmp_path / "ends" / "only").mkdir(parents=True)
+    taken = set()
+    for number in range(300):
+        noise = Image.fromarray(rng.integers(0, 256, (*rng.integers(1, 80, 2), 3), np.uint8))
+        quality, sampling, scans = int(rng.integers(20, 99)), int(rng.integers(0, 3)), bool(rng.integers(0, 2))
+        data = encoded(noise, quality=quality, subsampling=sampling, progressive=scans)[:-2]
+        (tmp_path / "ends" / "only" / f"{number:03d}.jpg").write_bytes(data)
+        with contextlib.suppress(OSError), Image.open(io.BytesIO(data)) as image:
+            image.load()
+            taken.add(number)
+    (batch,) = read(daemon, tmp_path / "ends", 300, transform=T.CenterCrop(80), on_bad_sample="skip")
+    print(f"JPEGs without an end marker: {len(taken)} of 300 taken, as by Pillow")
+    assert set(batch.index.tolist()) == taken
+    assert all("JPEG is truncated" in bad.reason for bad in batch.bad)
+
+
+def test_a_picture_that_takes_longer_than_the_limit_is_ended_by_it(tmp_path):
+    """A progressive JPEG of 450 scans: within the limit on scans, each a pass over all of it."""
+    among_plain(tmp_path / "slow", {"slow.jpg": hostile.endless_scans(3000, 450)})
+    with daemon_support.Daemon(config="limits { max_decode_ms: 60 }") as daemon:
+        begin = time.monotonic()
+        (batch,) = read(daemon, tmp_path / "slow", transform=T.CenterCrop(32), on_bad_sample="skip")
+        seconds = time.monotonic() - begin
+        assert len(batch.index) == 15 and seconds < 3
+        (bad,) = batch.bad
+        assert (
+            "slow/only/slow.jpg: JPEG is not decoded after 60 ms, the limit of limits.max_decode_ms; raise it"
+            in bad.reason
+        )
+        daemon.wait_log("slow.jpg: JPEG is not decoded after 60 ms")
+    with daemon_support.Daemon() as daemon:
+        begin = time.monotonic()
+        (batch,) = read(daemon, tmp_path / "slow", transform=T.CenterCrop(32))
+        print(f"450 scans: ended after {seconds:.2f} s by the limit of 60 ms, {time.monotonic() - begin:.2f} s without")
+        assert len(batch.index) == 16
 
 
 LONG = "{:0146d}.jpg"

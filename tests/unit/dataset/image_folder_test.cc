@@ -224,7 +224,7 @@ TEST_F(ImageFolderTest, FaultyFilesAreToldByNameAndReason) {
   const auto lost = absl::StatusCode::kDataLoss;
   EXPECT_THAT(read(0), StatusIs(absl::StatusCode::kNotFound,
                                 indexed.folder->Name(0) + ": vanished since indexing"));
-  EXPECT_THAT(read(1), StatusIs(lost, indexed.folder->Name(1) + ": is empty"));
+  EXPECT_THAT(read(1), StatusIs(lost, indexed.folder->Name(1) + ": is an empty file"));
   EXPECT_THAT(read(2), StatusIs(lost, indexed.folder->Name(2) + ": is not a regular file"));
   EXPECT_THAT(read(3), StatusIs(lost, AllOf(HasSubstr(indexed.folder->Name(3) +
                                                       ": has 5000 bytes, more than the 4999"),
