@@ -261,9 +261,13 @@ class Scan {
 }  // namespace
 
 DirStamp StampOf(const struct stat& status) {
+  const auto nanos = [](const timespec& time) {
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  };
   return {.device = status.st_dev,
           .inode = status.st_ino,
-          .mtime_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
+          .mtime_ns = nanos(status.st_mtim),
+          .ctime_ns = nanos(status.st_ctim)};
 }
 
 StatusOr<ScannedFolder> ScanFolder(const std::string& root, const ScanOptions& options) {

@@ -20,6 +20,7 @@ struct DirStamp {
   uint64_t device = 0;
   uint64_t inode = 0;
   int64_t mtime_ns = 0;
+  int64_t ctime_ns = 0;  // nobody can set it back, as tar and rsync do with the other
   friend bool operator==(const DirStamp&, const DirStamp&) = default;
 };
 DirStamp StampOf(const struct stat& status);

@@ -273,7 +273,7 @@ Status ImageFolder::ReadOnce(const std::string& path, ByteBuffer& bytes) const {
   if (!S_ISREG(status.st_mode))
     return absl::DataLossError(absl::StrCat(Printable(path), ": is not a regular file"));
   const auto size = static_cast<uint64_t>(status.st_size);
-  if (size == 0) return absl::DataLossError(absl::StrCat(Printable(path), ": is empty"));
+  if (size == 0) return absl::DataLossError(absl::StrCat(Printable(path), ": is an empty file"));
   if (size > max_sample_bytes_) {
     return absl::DataLossError(absl::StrCat(Printable(path), ": has ", size,
                                             " bytes, more than the ", max_sample_bytes_,

@@ -117,7 +117,8 @@ Status CheckClaim(const char* format, uint64_t width, uint64_t height, uint64_t 
   }
   if (width > kMaxEdge || height > kMaxEdge || width * height > max_pixels) {
     return absl::DataLossError(absl::StrCat(format, " claims ", width, " x ", height,
-                                            " pixels; the limit is ", max_pixels, " pixels"));
+                                            " pixels; the limit is ", max_pixels,
+                                            " pixels, limits.max_pixels"));
   }
   return absl::OkStatus();
 }
@@ -133,7 +134,8 @@ Status Truncated(const char* format, size_t bytes, const std::string& where) {
 
 Status TookTooLong(const char* format, const DecodeDeadline& deadline) {
   return absl::DataLossError(absl::StrCat(format, " is not decoded after ", deadline.max_ms(),
-                                          " ms, the limit of limits.max_decode_ms"));
+                                          " ms, the limit of limits.max_decode_ms; raise it, "
+                                          "or write the image again in a plainer coding"));
 }
 
 }  // namespace loaderd::transform

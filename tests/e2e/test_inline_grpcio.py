@@ -4,13 +4,15 @@
 import contextlib
 import importlib
 import os
+import pathlib
 import queue
 import socket
 import sys
+import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, files_of, run_python
+from conftest import ROOT, files_of, run_python, wait_until
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
 protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
@@ -143,16 +145,49 @@ def test_describe_tells_every_class(stubs, photos, daemon):
     assert [name for answer in answers for name in answer.class_name] == [b"class_00", b"class_01", b"class_02"]
 
 
-def test_a_request_of_100_mb_is_refused_and_the_daemon_serves_on(stubs, photos, daemon):
+def resident_kb(daemon, field):
+    text = pathlib.Path(f"/proc/{daemon.pid}/status").read_text()
+    return int(text.split(f"{field}:")[1].split()[0])
+
+
+def test_a_request_over_the_limit_costs_nobody_else_their_session(stubs, daemon, photos):
+    """gRPC takes it in before it judges it: memory of its size, for so long. Others go on, and the memory comes back."""
     pb = stubs["loader_pb2"]
-    stub_of = stubs["loader_pb2_grpc"].LoaderStub
-    with grpc.insecure_channel(f"unix:{daemon.socket}") as channel, pytest.raises(grpc.RpcError) as caught:
-        list(stub_of(channel).Describe(pb.DescribeRequest(json=bytes(100 << 20)), timeout=60))
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    request = pb.DescribeRequest()
-    request.dataset.image_folder.path = str(photos)
+    sessions = [
+        iter(loaderd.DataLoader(loaderd.ImageFolder(photos), 4, transform=T.CenterCrop(8), socket=daemon.socket))
+        for _ in range(20)
+    ]
+    seen = sum(len(next(session).index) for session in sessions)
+    before = resident_kb(daemon, "VmRSS")
+    pathlib.Path(f"/proc/{daemon.pid}/clear_refs").write_text("5")
+    begin = time.monotonic()
+    with grpc.insecure_channel(f"unix:{daemon.socket}", [("grpc.max_send_message_length", -1)]) as channel:
+        stub = stubs["loader_pb2_grpc"].LoaderStub(channel)
+        with pytest.raises(grpc.RpcError, match=r"larger than max \(\d+ vs. 4194304\)"):
+            list(stub.Describe(pb.DescribeRequest(json=bytes(100 << 20)), timeout=60))
+    seconds, peak = time.monotonic() - begin, resident_kb(daemon, "VmHWM") - before
+    seen += sum(len(batch.index) for session in sessions for batch in session)
+    assert seen == 20 * 60
+    print(f"a request of 100 MiB: refused after {seconds:.2f} s, {peak} kB more at the peak")
+    assert peak < 120_000
+    wait_until(lambda: resident_kb(daemon, "VmRSS") - before < 60_000)
+
+
+def test_a_class_list_longer_than_a_message_comes_in_parts(stubs, daemon, tmp_path):
+    """On gRPC's default limits, of 4 MiB a message, with a list of 5 MB."""
+    names = [f"{number:0250d}" for number in range(20_000)]
+    folder = tmp_path / "names"
+    folder.mkdir()
+    for name in names:
+        (folder / name).mkdir()
+        (folder / name / "0.jpg").touch()
+    request = stubs["loader_pb2"].DescribeRequest()
+    request.dataset.image_folder.path = str(folder)
     with grpc.insecure_channel(f"unix:{daemon.socket}") as channel:
-        assert next(iter(stub_of(channel).Describe(request, timeout=30))).num_samples == 60
+        responses = list(stubs["loader_pb2_grpc"].LoaderStub(channel).Describe(request, timeout=60))
+    assert len(responses) > 1 and responses[0].num_classes == 20_000
+    assert [name.decode() for response in responses for name in response.class_name] == names
+    assert loaderd.ImageFolder(folder).describe(daemon.socket).class_names == tuple(names)
 
 
 ASK = """

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/dataset/image_folder.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,6 +12,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -221,7 +224,7 @@ TEST_F(ImageFolderTest, FaultyFilesAreToldByNameAndReason) {
   const auto lost = absl::StatusCode::kDataLoss;
   EXPECT_THAT(read(0), StatusIs(absl::StatusCode::kNotFound,
                                 indexed.folder->Name(0) + ": vanished since indexing"));
-  EXPECT_THAT(read(1), StatusIs(lost, indexed.folder->Name(1) + ": is empty"));
+  EXPECT_THAT(read(1), StatusIs(lost, indexed.folder->Name(1) + ": is an empty file"));
   EXPECT_THAT(read(2), StatusIs(lost, indexed.folder->Name(2) + ": is not a regular file"));
   EXPECT_THAT(read(3), StatusIs(lost, AllOf(HasSubstr(indexed.folder->Name(3) +
                                                       ": has 5000 bytes, more than the 4999"),
@@ -296,6 +299,18 @@ TEST_F(ImageFolderTest, SeesChangesOfFoldersAtAnyDepth) {
     builder_.File(added);
     EXPECT_FALSE(indexed.folder->Unchanged(indexed.state)) << added;
   }
+}
+
+TEST_F(ImageFolderTest, SeesAChangeWhoseTimeWasSetBack) {
+  builder_.File("c/1.jpg").Age(std::chrono::seconds(60));
+  ASSERT_OK_AND_ASSIGN(const auto indexed, Index(builder_.root()));
+  struct stat before = {};
+  ASSERT_EQ(::stat((builder_.root() + "/c").c_str(), &before), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // a tick of the file system's clock
+  builder_.File("c/2.jpg");
+  const timespec times[2] = {before.st_atim, before.st_mtim};
+  ASSERT_EQ(::utimensat(AT_FDCWD, (builder_.root() + "/c").c_str(), times, 0), 0);
+  EXPECT_FALSE(indexed.folder->Unchanged(indexed.state));
 }
 
 TEST_F(ImageFolderTest, AFolderThatHasJustChangedIsNotTrusted) {

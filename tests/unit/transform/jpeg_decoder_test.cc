@@ -77,7 +77,7 @@ TEST(JpegDecoderTest, RefusesAHugeClaimBeforeItTakesMemory) {
   const StatusOr<Image> image = DecodePixels(bytes, ImageMode::kRgb, kMaxPixels, pixels);
   EXPECT_EQ(image.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(image.status().message(),
-            "JPEG claims 65500 x 65500 pixels; the limit is 178956970 pixels");
+            "JPEG claims 65500 x 65500 pixels; the limit is 178956970 pixels, limits.max_pixels");
   EXPECT_EQ(pixels.capacity(), 0u);
 }
 
