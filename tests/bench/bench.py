@@ -18,7 +18,7 @@ from typing import Any
 
 BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parents[1]
-sys.path[:0] = [str(BENCH), str(BENCH / "peers"), str(ROOT / "tests" / "support"), str(ROOT / "client" / "python")]
+sys.path[:0] = [str(BENCH), str(ROOT / "tests" / "support"), str(ROOT / "client" / "python")]
 
 from harness import data, extras, facts, registry, report, runner, venvs  # noqa: E402 (found by the line above)
 
