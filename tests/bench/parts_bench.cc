@@ -23,6 +23,7 @@ namespace loaderd::transform {
 namespace {
 
 constexpr int kTarget = 224;
+constexpr int64_t kTargetPixels = int64_t{kTarget} * kTarget;
 constexpr uint64_t kMaxPixels = 1 << 28;
 
 std::vector<uint8_t> Fixture(const std::string& name) {
@@ -117,14 +118,14 @@ void BM_TensorTable(benchmark::State& state, DType dtype) {
     table.ToFloat(dtype);
     if (!table.Normalize({0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}).ok()) std::abort();
   }
-  const std::vector<uint8_t> noise = Noise(kTarget * kTarget * 3);
+  const std::vector<uint8_t> noise = Noise(kTargetPixels * 3);
   const Image image = Contiguous(noise.data(), kTarget, kTarget, 3);
-  std::vector<uint8_t> out(kTarget * kTarget * 3 * DTypeBytes(dtype));
+  std::vector<uint8_t> out(kTargetPixels * 3 * DTypeBytes(dtype));
   for (auto _ : state) {
     table.Apply(image, out.data());
     benchmark::ClobberMemory();
   }
-  CountPixels(state, kTarget * kTarget);
+  CountPixels(state, kTargetPixels);
 }
 BENCHMARK_CAPTURE(BM_TensorTable, uint8, DType::kUint8);
 BENCHMARK_CAPTURE(BM_TensorTable, bfloat16, DType::kBfloat16);
