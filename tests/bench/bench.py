@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -43,6 +45,8 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="DIR", help="for the results (tests/bench/results/DATE)")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
+    given = sys.argv[1:] if words is None else words
+    options.command = shlex.join(["./run", "bench", *itertools.dropwhile(lambda word: word in ("--build", str(options.build)), given)])
     if options.quick:
         options.rounds, options.seconds, options.recipes, options.extras = 1, 0.5, "crop_uint8", ""
         options.images, options.batch = 256, 32
@@ -97,8 +101,10 @@ class Bench:
 
     def note(self, result: dict[str, Any], measure) -> None:
         try:
-            result["account"] = measure()
-            result["account"].pop("versions", None)
+            account = measure()
+            account.pop("versions", None)
+            # Five digits are more than any figure has.
+            result["account"] = {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in account.items()}
             told = f"{result['account']['images_per_s']:,.0f} img/s"
         except (venvs.NotInstalled, runner.Failed) as error:
             result["error"] = told = str(error)
@@ -121,7 +127,7 @@ class Bench:
     def more(self) -> None:
         rounds, wanted = self.options.rounds, self.options.extras
         measurements = []
-        if "threads" in wanted:
+        if "threads" in wanted and self.options.threads >= 2:
             measurements.append(("two threads", lambda: extras.two_threads(self.run, rounds)))
         if "first" in wanted:
             measurements.append(("first batch", lambda: extras.first_batch(self.run, rounds)))
@@ -142,6 +148,8 @@ class Bench:
         settings = {name: getattr(options, name) for name in ("rounds", "seconds", "batch", "threads", "recipes")}
         settings |= {"data": self.what, "peers": [peer.name for peer in options.peers]}
         return {
+            "command": options.command,
+            "commit": facts.commit(ROOT),
             "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "settings": settings,
             "machine": machine,
@@ -164,6 +172,9 @@ class Bench:
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs ends too
     options = arguments()
+    cores = sorted(os.sched_getaffinity(0))
+    if options.threads < len(cores):  # no peer is to take more, whatever its name for threads
+        os.sched_setaffinity(0, cores[: options.threads])
     machine = facts.machine(options.build)
     bench = Bench(options)
     out = options.out or BENCH / "results" / datetime.datetime.now().strftime("%Y-%m-%d-%H%M")

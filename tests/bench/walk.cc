@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// walk FOLDER THREADS: lists an image folder and asks for the state of each entry (getdents64 and
-// statx) and nothing else: what indexing one is held against. The threads share the folder's
-// folders. Prints one JSON document.
+// walk MODE FOLDER THREADS: lists an image folder and nothing else: what indexing one is held
+// against. MODE stat asks for the state of each entry (getdents64 and a stat); names does so only
+// where the listing does not tell a file or a folder. The threads share the folder's folders.
+// Prints one JSON document.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,28 +21,36 @@
 
 namespace {
 
+enum class Mode { kStat, kNames };
+
 struct Counts {
   uint64_t files = 0;
   uint64_t name_bytes = 0;
 };
 
-// Calls `visit` with each entry's name and state, links followed; what cannot be read is left out.
+// Calls `visit` with each entry's name and whether it is a folder, links followed; what cannot be
+// read is left out.
 template <typename Visit>
-void ForEachEntry(const std::string& folder, Visit visit) {
+void ForEachEntry(Mode mode, const std::string& folder, Visit visit) {
   DIR* stream = opendir(folder.c_str());
   if (stream == nullptr) return;
   while (const dirent* entry = readdir(stream)) {
     if (std::strcmp(entry->d_name, ".") == 0 || std::strcmp(entry->d_name, "..") == 0) continue;
+    const bool told = entry->d_type == DT_REG || entry->d_type == DT_DIR;
     struct stat status;
-    if (fstatat(dirfd(stream), entry->d_name, &status, 0) == 0) visit(entry->d_name, status);
+    if (mode == Mode::kNames && told) {
+      visit(entry->d_name, entry->d_type == DT_DIR);
+    } else if (fstatat(dirfd(stream), entry->d_name, &status, 0) == 0) {
+      visit(entry->d_name, S_ISDIR(status.st_mode));
+    }
   }
   closedir(stream);
 }
 
-void Walk(const std::string& folder, Counts& counts) {
-  ForEachEntry(folder, [&](const char* name, const struct stat& status) {
-    if (S_ISDIR(status.st_mode)) {
-      Walk(folder + "/" + name, counts);
+void Walk(Mode mode, const std::string& folder, Counts& counts) {
+  ForEachEntry(mode, folder, [&](const char* name, bool is_folder) {
+    if (is_folder) {
+      Walk(mode, folder + "/" + name, counts);
     } else {
       ++counts.files;
       counts.name_bytes += std::strlen(name);
@@ -49,11 +58,11 @@ void Walk(const std::string& folder, Counts& counts) {
   });
 }
 
-int Run(const std::string& root, unsigned threads) {
+int Run(Mode mode, const std::string& root, unsigned threads) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::string> folders;
-  ForEachEntry(root, [&](const char* name, const struct stat& status) {
-    if (S_ISDIR(status.st_mode)) folders.push_back(root + "/" + name);
+  ForEachEntry(mode, root, [&](const char* name, bool is_folder) {
+    if (is_folder) folders.push_back(root + "/" + name);
   });
   std::atomic<size_t> taken = 0;
   std::atomic<uint64_t> files = 0;
@@ -64,7 +73,7 @@ int Run(const std::string& root, unsigned threads) {
       workers.emplace_back([&] {
         Counts counts;
         for (size_t next = taken++; next < folders.size(); next = taken++) {
-          Walk(folders[next], counts);
+          Walk(mode, folders[next], counts);
         }
         files += counts.files;
         name_bytes += counts.name_bytes;
@@ -83,13 +92,15 @@ int Run(const std::string& root, unsigned threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const long threads = argc == 3 ? std::strtol(argv[2], nullptr, 10) : 0;
-  if (threads < 1 || threads > 1024) {
-    std::fprintf(stderr, "usage: walk FOLDER THREADS   (1 to 1024 threads)\n");
+  const std::string mode = argc == 4 ? argv[1] : "";
+  const long threads = argc == 4 ? std::strtol(argv[3], nullptr, 10) : 0;
+  if ((mode != "stat" && mode != "names") || threads < 1 || threads > 1024) {
+    std::fprintf(stderr, "usage: walk stat|names FOLDER THREADS   (1 to 1024 threads)\n");
     return 2;
   }
   try {
-    return Run(argv[1], static_cast<unsigned>(threads));
+    return Run(mode == "stat" ? Mode::kStat : Mode::kNames, argv[2],
+               static_cast<unsigned>(threads));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "walk: %s\n", error.what());
     return 1;

@@ -76,5 +76,7 @@ def test_walk_counts_files_and_the_bytes_of_their_names(tmp_path):
     for name in ("a/one.jpg", "a/deep/two.jpg", "b/three.jpg"):
         (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "images" / name).touch()
-    account = json.loads(run(BIN / "walk", tmp_path / "images", 2).stdout)
-    assert (account["folders"], account["files"], account["name_bytes"]) == (2, 3, len("one.jpgtwo.jpgthree.jpg"))
+    for mode in ("stat", "names"):
+        account = json.loads(run(BIN / "walk", mode, tmp_path / "images", 2).stdout)
+        assert (account["folders"], account["files"], account["name_bytes"]) == (2, 3, len("one.jpgtwo.jpgthree.jpg"))
+    assert "usage" in run(BIN / "walk", tmp_path, 2, code=2).stderr

@@ -75,7 +75,7 @@ EXTRAS: dict[str, tuple[str, str, float, bool]] = {
     "two threads": ("ratio", "two fleet threads against one", 1.9, True),
     "first batch": ("beyond_decode_s", "first batch, index warm: seconds beyond its own decode time", 0.05, False),
     "fidelity 12 MP": ("fast_over_exact", 'fidelity="fast" on 12-megapixel photographs, of exact', 2.5, True),
-    "index": ("of_walk", "first index of many files, of a plain walk's time", 1.1, False),
+    "index": ("of_walk", "first index of many files, of the time of a plain walk with stat", 1.1, False),
 }
 
 

@@ -116,17 +116,22 @@ def index(run: runner.Runner, source: Path, folder: Path, count: int) -> Account
     try:
         make_many(Path(trainer.samples(source)[0][0]), target, count)
         walk = run.settings.build / "bin" / "walk"
-        runner.run([walk, target, run.settings.threads], 3600)  # so that the caches are warm
-        plain = runner.run([walk, target, run.settings.threads], 3600)
+        runner.run([walk, "stat", target, run.settings.threads], 3600)  # so that the caches are warm
+        plain = runner.run([walk, "stat", target, run.settings.threads], 3600)
+        names = runner.run([walk, "names", target, run.settings.threads], 3600)
         with Daemon(config=f"fleet {{ threads: {run.settings.threads} }}\n") as daemon:
             before = trainer.pss_bytes(daemon.pid)
             opened = runner.run([sys.executable, "-c", OPEN, target, daemon.socket], 3600, client_env(run))
             after = trainer.pss_bytes(daemon.pid)
+        if opened["samples"] != count:
+            raise runner.Failed(f"the index has {opened['samples']} samples of {count}")
         return {
             "files": plain["files"],
-            "walk_s": plain["seconds"],
+            "walk_with_stat_s": plain["seconds"],
+            "walk_of_names_s": names["seconds"],
             "open_s": opened["seconds"],
             "of_walk": opened["seconds"] / plain["seconds"],
+            "of_names": opened["seconds"] / names["seconds"],
             "bytes_per_sample": (after - before - plain["name_bytes"]) / plain["files"],
         }
     finally:

@@ -35,6 +35,10 @@ def cache_entries(text: str) -> dict[str, str]:
     return {name.split(":", 1)[0]: value for name, value in entries}
 
 
+def commit(root: Path) -> str:
+    return _first_line(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12"]) or "not told"
+
+
 def machine(build: Path) -> dict[str, str]:
     cache = cache_entries((build / "CMakeCache.txt").read_text())
     return {

@@ -124,15 +124,12 @@ def absent(document: Mapping) -> str:
 
 
 def extras(document: Mapping) -> str:
-    parts = []
     rows = []
     for result in document.get("extras", []):
-        shown = "; ".join(f"{key} {value:,.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in
-                          result.get("account", {}).items())  # fmt: skip
-        rows.append([result["what"], result.get("error", shown)])
-    if rows:
-        parts.append(table(["measurement", "result (medians)"], rows))
-    return "\n\n".join(parts)
+        account = result.get("account", {})
+        shown = [f"{key} {value:,.3f}" if isinstance(value, float) else f"{key} {value}" for key, value in account.items()]
+        rows.append([result["what"], result.get("error", "; ".join(shown))])
+    return table(["measurement", "result (medians)"], rows) if rows else ""
 
 
 def markdown(document: Mapping) -> str:
@@ -148,6 +145,7 @@ def markdown(document: Mapping) -> str:
         f"{settings['batch']}, {settings['threads']} threads or workers, {settings['data']}. Medians over the rounds, with "
         "the lowest and the highest; a ratio is the median of the ratios of each round. The machine drifts: compare within "
         "one table, never across two.",
+        f"Made by `{document['command']}` at commit {document['commit']}, {document['made']}.",
         "## Rates",
         rates(document),
     ]

@@ -8,9 +8,7 @@ from nvidia.dali import fn, pipeline_def, types
 
 @pipeline_def
 def pipeline(options):
-    encoded, labels = fn.readers.file(
-        file_root=str(options.data), random_shuffle=options.random_crop, initial_fill=4096, name="Reader"
-    )
+    encoded, labels = fn.readers.file(file_root=str(options.data), random_shuffle=options.random_crop, name="Reader")
     mirror = False
     if options.random_crop:
         images = fn.decoders.image_random_crop(

@@ -34,6 +34,9 @@ def document():
         {"what": "peer", "peer": "spdl", "error": "does not install: ERROR: no wheel"},
     ]
     return {
+        "command": "./run bench --rounds 2",
+        "commit": "abc",
+        "made": "today",
         "settings": settings,
         "machine": {"cpu": "a | b"},
         "versions": {"dali": {"nvidia-dali": "2"}},
