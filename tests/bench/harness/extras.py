@@ -7,7 +7,6 @@ import inspect
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from peers import trainer
 
+import loaderd
 from daemon import Daemon
 
 from . import data, registry, runner
@@ -60,14 +60,7 @@ def first_batch(run: runner.Runner, rounds: int) -> Account:
 
 
 def has_fidelity() -> bool:
-    """Asks the client package, in a process of its own."""
-    code = (
-        "import inspect, loaderd, loaderd.transforms as T\n"
-        "known = (loaderd.DataLoader, T.RandomResizedCrop, loaderd.ImageFolder)\n"
-        "raise SystemExit(not any('fidelity' in inspect.signature(each).parameters for each in known))"
-    )
-    env = dict(os.environ, PYTHONPATH=str(runner.ROOT / "client" / "python"))
-    return subprocess.run([sys.executable, "-c", code], env=env).returncode == 0
+    return "fidelity" in inspect.signature(loaderd.DataLoader).parameters
 
 
 def fidelity(run: runner.Runner, source: Path, folder: Path, megapixels: float, rounds: int) -> Account:

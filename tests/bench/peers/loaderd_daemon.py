@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """loaderd, its Python client: numpy views of shared memory. The daemon runs already; its index of the folder is cold.
 
-Variant "warm": the daemon knows the folder from an earlier open. Variants "fidelity=exact" and "fidelity=fast": that option.
+Variants "fidelity=exact" and "fidelity=fast": that option of the loader. --prepare makes the index warm.
 """
 
 import inspect
@@ -12,9 +12,9 @@ import loaderd
 import loaderd.transforms as T
 
 
-def recipe(options, **fidelity):
+def recipe(options):
     if options.random_crop:
-        steps = [T.RandomResizedCrop(224, **fidelity), T.RandomHorizontalFlip()]
+        steps = [T.RandomResizedCrop(224), T.RandomHorizontalFlip()]
     else:
         steps = [T.Resize(256), T.CenterCrop(224)]
     if options.floats:
@@ -22,32 +22,28 @@ def recipe(options, **fidelity):
     return T.Compose(steps)
 
 
-def takes(function, name):
-    return name in inspect.signature(function).parameters
+def choices(options):
+    """The loader's arguments beyond the usual. A build without the option can only be exact."""
+    name, _, value = options.variant.partition("=")
+    if name != "fidelity":
+        return {}
+    if name in inspect.signature(loaderd.DataLoader).parameters:
+        return {name: value}
+    if value != "exact":
+        raise SystemExit(f"not in this build: {options.variant}")
+    return {}
 
 
 class Daemon(trainer.Loader):
     def __init__(self, options):
-        dataset = loaderd.ImageFolder(options.data)
-        of_loader, of_step = {}, {}
-        if options.variant.startswith("fidelity="):
-            wanted = {"fidelity": options.variant.removeprefix("fidelity=")}
-            if takes(loaderd.DataLoader, "fidelity"):
-                of_loader = wanted
-            elif takes(T.RandomResizedCrop, "fidelity"):
-                of_step = wanted
-            elif takes(loaderd.ImageFolder, "fidelity"):
-                dataset = loaderd.ImageFolder(options.data, **wanted)
-            elif wanted["fidelity"] != "exact":
-                raise SystemExit("not in this build: fidelity")
         self._loader = loaderd.DataLoader(
-            dataset,
+            loaderd.ImageFolder(options.data),
             batch_size=options.batch,
             shuffle=options.random_crop,
             drop_last=True,
-            transform=recipe(options, **of_step),
+            transform=recipe(options),
             socket=options.socket,
-            **of_loader,
+            **choices(options),
         )
 
     def epoch(self, number):
