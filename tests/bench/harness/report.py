@@ -156,7 +156,11 @@ def markdown(document: Mapping) -> str:
         parts += ["## Aims", table(["aim", "asked", "reached", ""], found)]
     parts.append("## Costs")
     parts += [costs(document, recipe) for recipe in settings["recipes"]]
-    parts += ["CPU seconds are of trainer, its children and its service together."]
+    parts.append(
+        "CPU seconds are of trainer, its children and its service together. The first batch is counted from the making of the "
+        "loader, all imported; loaderd's daemon runs by then and does not know the folder. Waits are those of a trainer that "
+        "does nothing else; several workers hand over several batches at a time, which makes their median wait short."
+    )
     if more := extras(document):
         parts += ["## More", more]
     if missing := absent(document):

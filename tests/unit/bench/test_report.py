@@ -80,6 +80,24 @@ def test_a_failure_is_told_once_with_its_recipes(document):
     assert report.absent(document).splitlines().count("- dali: exit code 1: boom (crop_uint8)") == 1
 
 
+def test_costs_have_a_row_for_each_peer_that_ran(document):
+    document["results"].append(peer(3, "dali", 500, trainer_pss_bytes=5e6, trainer_descriptors=3))
+    rows = report.costs(document, "crop_uint8").splitlines()[2:]
+    assert [row.split(" | ")[0] for row in rows] == [
+        "| bare decode, crop",
+        "| DALI CPU",
+        "| **loaderd**",
+        "| FFCV, uncompressed at 256 pixels",
+    ]
+    assert rows[0].split(" | ")[1] == "1.00" and rows[1].split(" | ")[6] == "5"
+
+
+def test_extras_are_told_with_their_reasons(document):
+    document["extras"].append({"what": "index", "error": "took longer than 1 s"})
+    text = report.extras(document)
+    assert "| two threads | one 100.000; two 195.000; ratio 1.950 |" in text and "| index | took longer than 1 s |" in text
+
+
 def test_aims_are_met_or_not(document):
     assert aim(document, "RandomResizedCrop(224) + flip, uint8: of the bare crop")[2:] == ["0.94 (0.94 to 0.95)", "met"]
     assert aim(document, "CPU seconds")[3] == "not met"  # 1.5 of 1.0
