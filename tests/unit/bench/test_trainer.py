@@ -54,7 +54,7 @@ def test_the_account_has_what_the_tables_ask_for(options):
     assert account["window_s"] >= options.seconds
     assert account["trainer_descriptors"] > 0 and account["trainer_threads"] > 0
     assert account["trainer_pss_bytes"] > 0 and account["trainer_peak_rss_bytes"] > account["trainer_pss_bytes"] / 2
-    assert account["checksum"] > 0
+    assert account["checksum"] > 0 and account["first_batch_mean"] == 7
 
 
 def test_the_wait_at_the_boundary_is_no_part_of_the_rate(options):
