@@ -104,12 +104,10 @@ void BM_ResampleBicubic(benchmark::State& state) {
   const int edge = static_cast<int>(state.range(0));
   Resample(state, edge, edge, {.height = kTarget, .width = kTarget}, Filter::kBicubic);
 }
-void ResampleSizes(benchmark::internal::Benchmark* benchmark) {
-  for (const int edge : {112, 160, 256, 375, 500, 1000, 3000}) benchmark->Arg(edge);
-}
-BENCHMARK(BM_ResampleHorizontal)->Apply(ResampleSizes);
-BENCHMARK(BM_ResampleVertical)->Apply(ResampleSizes);
-BENCHMARK(BM_ResampleBoth)->Apply(ResampleSizes);
+const std::vector<std::vector<int64_t>> kEdges = {{112, 160, 256, 375, 500, 1000, 3000}};
+BENCHMARK(BM_ResampleHorizontal)->ArgsProduct(kEdges);
+BENCHMARK(BM_ResampleVertical)->ArgsProduct(kEdges);
+BENCHMARK(BM_ResampleBoth)->ArgsProduct(kEdges);
 BENCHMARK(BM_ResampleBicubic)->Arg(375)->Arg(500);
 
 void BM_TensorTable(benchmark::State& state, DType dtype) {
