@@ -144,8 +144,9 @@ class Bench:
 
     def document(self, machine: dict[str, str]) -> dict[str, Any]:
         options = self.options
-        machine["load after"] = f"{os.getloadavg()[0]:.2f}"
-        settings = {name: getattr(options, name) for name in ("rounds", "seconds", "batch", "threads", "recipes")}
+        machine = machine | {"load after": f"{os.getloadavg()[0]:.2f}"}
+        settings = {name: getattr(options, name) for name in ("seconds", "batch", "threads", "recipes")}
+        settings["rounds"] = max((result.get("round", 0) for result in self.results), default=0)
         settings |= {"data": self.what, "peers": [peer.name for peer in options.peers]}
         return {
             "command": options.command,
@@ -157,6 +158,14 @@ class Bench:
             "results": self.results,
             "extras": self.extras,
         }
+
+    def write(self, out: Path, machine: dict[str, str]) -> str:
+        """What there is so far: a run that is stopped keeps its whole rounds."""
+        document = self.document(machine)
+        text = report.markdown(document)
+        (out / "results.json").write_text(json.dumps(document, separators=(",", ":")).replace('{"what"', '\n{"what"') + "\n")
+        (out / "README.md").write_text(text)
+        return text
 
     def draw(self, results: Path) -> None:
         try:
@@ -182,11 +191,9 @@ def main() -> None:
     peers = bench.prepare()
     for turn in range(1, options.rounds + 1):
         bench.round(turn, peers)
+        bench.write(out, machine)
     bench.more()
-    document = bench.document(machine)
-    (out / "results.json").write_text(json.dumps(document, separators=(",", ":")).replace('{"what"', '\n{"what"') + "\n")
-    text = report.markdown(document)
-    (out / "README.md").write_text(text)
+    text = bench.write(out, machine)
     if not options.quick:
         bench.draw(out / "results.json")
     print("\n" + text)
