@@ -89,6 +89,24 @@ def test_hostile_files_are_refused_and_cost_little(daemon, beside):
     assert wrong == []
 
 
+def test_what_stands_beside_a_picture_is_not_carried(beside):
+    before = beside("before", hostile.saved("PNG", (64, 64)))
+    print()
+    for number, (kind, data) in enumerate(hostile.beside_the_picture().items()):
+        folder = beside(str(number), data)
+        with daemon_support.Daemon() as daemon:
+            first_batch(daemon, before, T.CenterCrop(64), on_bad_sample="skip")
+            resident = reset_peak(daemon)
+            started = time.monotonic()
+            batch = first_batch(daemon, folder, T.CenterCrop(64), on_bad_sample="skip")
+            seconds, rise = time.monotonic() - started, memory_kb(daemon, "VmHWM") - resident
+            print(
+                f"{kind:<44} {len(data):>8} {rise:>8} {seconds:>8.3f}  {batch.bad[0].reason if batch.bad else 'read'}"
+            )
+            assert not batch.bad and (batch.images[15] == (90, 90, 160)).all(), kind
+            assert rise < MOST_RISE_KB and seconds < MOST_SECONDS, kind
+
+
 def test_false_claims_that_pillow_takes_cost_their_pixels_and_not_more(beside):
     """Damaged data is tolerated where Pillow does so, grey; limits.max_pixels is then what bounds the memory."""
     edge, pixels = (64, 64), hostile.TAKEN[0] * hostile.TAKEN[1]

@@ -237,6 +237,26 @@ def refused() -> dict[str, bytes]:
     return files
 
 
+def beside_the_picture() -> dict[str, bytes]:
+    """Files of a whole grey-blue picture of 64 x 64, with a load that nobody has to carry."""
+    colour, bomb = (90, 90, 160), zeros(400 << 20)
+    rows = zlib.compress((b"\0" + bytes(colour) * 64) * 64)
+    out = io.BytesIO()
+    Image.new("RGB", (64, 64), colour).save(out, "GIF")
+    plain = out.getvalue()
+    at = plain.index(b"\x2c\0\0\0\0")
+    comments = (b"\x21\xfe" + (b"\xff" + bytes(range(1, 256))) * 40 + b"\0") * 400
+    tags = [(270, 2, 0x7FFFFFFF, 8), (700, 1, 0xFFFFFFFF, 8), (34675, 7, 0xFFFFFFFF, 8), (330, 4, 1, 8)]
+    return {
+        "PNG, text bomb": png(64, 64, rows, extra=chunk(b"zTXt", b"k\0\0" + bomb)),
+        "PNG, profile bomb": png(64, 64, rows, extra=chunk(b"iCCP", b"k\0\0" + bomb)),
+        "PNG, international text bomb": png(64, 64, rows, extra=chunk(b"iTXt", b"k\0\1\0\0\0" + bomb)),
+        "PNG, many texts": png(64, 64, rows, extra=chunk(b"tEXt", b"k\0v") * 200_000),
+        "GIF, many comments": plain[:at] + comments + plain[at:],
+        "TIFF, directory in a loop": tiff_of(64, 64, tags, bytes(colour) * 4096, following=8),
+    }
+
+
 def taken() -> dict[str, tuple[bytes, int]]:
     """Files that Pillow takes as they are, although they hold next to nothing, and the bytes a pixel that they may cost."""
     width, height = TAKEN
