@@ -192,106 +192,136 @@ void FilterColumns(const Image& source, int top, const FilterTable& table, Range
 
 // ---- rows
 
-// Fewer than 16 bytes may be there.
-HWY_INLINE QuarterVec LoadSome(const uint8_t* from, size_t count) {
-  HWY_ALIGN uint8_t bytes[kQuarter] = {};
-  std::memcpy(bytes, from, std::min(count, kQuarter));
-  return hn::Load(Quarter(), bytes);
+// The quarters of a vector hold four rows each: rows i, i + 4, i + 8 ... lie in one vector.
+constexpr uint8_t kOut = 0x80;  // makes a zero byte
+
+// In each 16 bytes: four RGB pixels to four bytes each.
+template <class D>
+HWY_INLINE hn::Vec<D> Spread(D d, hn::Vec<D> rgb) {
+  HWY_ALIGN static constexpr uint8_t kPlaces[kQuarter] = {0, 1, 2, kOut, 3, 4,  5,  kOut,
+                                                          6, 7, 8, kOut, 9, 10, 11, kOut};
+  return hn::TableLookupBytesOr0(rgb, hn::LoadDup128(d, kPlaces));
 }
 
-HWY_INLINE void StoreSome(QuarterVec bytes, uint8_t* to, size_t count) {
-  HWY_ALIGN uint8_t some[kQuarter];
-  hn::Store(bytes, Quarter(), some);
-  std::memcpy(to, some, count);
+// And back, to the front of each 16 bytes.
+template <class D>
+HWY_INLINE hn::Vec<D> Close(D d, hn::Vec<D> padded) {
+  HWY_ALIGN static constexpr uint8_t kPlaces[kQuarter] = {0,  1,  2,  4,  5,    6,    8,    9,
+                                                          10, 12, 13, 14, kOut, kOut, kOut, kOut};
+  return hn::TableLookupBytesOr0(padded, hn::LoadDup128(d, kPlaces));
 }
 
-// Four rows of four pixels of four bytes. By name, not as an array: the compiler would keep that in
-// memory.
+// Four rows of four pixels of four bytes in each 16 bytes. By name, not as an array: the compiler
+// would keep that in memory.
 struct Square {
-  QuarterVec a, b, c, d;
+  Vec a, b, c, d;
 };
 
 // Its columns become its rows.
 HWY_INLINE Square Turned(const Square& square) {
-  const hn::Repartition<uint32_t, Quarter> d32;
-  const hn::Repartition<uint64_t, Quarter> d64;
+  const Bytes d8;
+  const hn::Repartition<uint32_t, Bytes> d32;
+  const hn::Repartition<uint64_t, Bytes> d64;
   const auto a = hn::BitCast(d32, square.a), b = hn::BitCast(d32, square.b);
   const auto c = hn::BitCast(d32, square.c), d = hn::BitCast(d32, square.d);
   const auto ab_lower = hn::BitCast(d64, hn::InterleaveLower(d32, a, b));
   const auto ab_upper = hn::BitCast(d64, hn::InterleaveUpper(d32, a, b));
   const auto cd_lower = hn::BitCast(d64, hn::InterleaveLower(d32, c, d));
   const auto cd_upper = hn::BitCast(d64, hn::InterleaveUpper(d32, c, d));
-  return {hn::BitCast(Quarter(), hn::InterleaveLower(d64, ab_lower, cd_lower)),
-          hn::BitCast(Quarter(), hn::InterleaveUpper(d64, ab_lower, cd_lower)),
-          hn::BitCast(Quarter(), hn::InterleaveLower(d64, ab_upper, cd_upper)),
-          hn::BitCast(Quarter(), hn::InterleaveUpper(d64, ab_upper, cd_upper))};
+  return {hn::BitCast(d8, hn::InterleaveLower(d64, ab_lower, cd_lower)),
+          hn::BitCast(d8, hn::InterleaveUpper(d64, ab_lower, cd_lower)),
+          hn::BitCast(d8, hn::InterleaveLower(d64, ab_upper, cd_upper)),
+          hn::BitCast(d8, hn::InterleaveUpper(d64, ab_upper, cd_upper))};
 }
-
-alignas(kQuarter) constexpr uint8_t kSpread[kQuarter] = {0, 1, 2, 0x80, 3, 4,  5,  0x80,
-                                                         6, 7, 8, 0x80, 9, 10, 11, 0x80};
-alignas(kQuarter) constexpr uint8_t kClose[kQuarter] = {0,  1,  2,  4,  5,    6,    8,    9,
-                                                        10, 12, 13, 14, 0x80, 0x80, 0x80, 0x80};
 
 using Rows = std::array<const uint8_t*, HWY_MAX_BYTES>;
 
+// 16 bytes each of rows[0], rows[4], rows[8] ...
+template <class D, class Load>
+HWY_INLINE hn::Vec<D> Gather(D d, const uint8_t* const* rows, const Load& load) {
+  if constexpr (hn::MaxLanes(D()) <= kQuarter) {
+    return load(rows[0]);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, Gather(half, rows + hn::Lanes(half) / kPadded, load),
+                       Gather(half, rows, load));
+  }
+}
+
+// Into rows that lie `row_bytes` apart; `rows` of them are there.
+template <class D, class Store>
+HWY_INLINE void Scatter(D d, hn::Vec<D> v, size_t rows, size_t row_bytes, uint8_t* to,
+                        const Store& store) {
+  if constexpr (hn::MaxLanes(D()) <= kQuarter) {
+    if (rows > 0) store(v, to);
+  } else {
+    const hn::Half<D> half;
+    const size_t lower = hn::Lanes(half) / kPadded;
+    Scatter(half, hn::LowerHalf(half, v), rows, row_bytes, to, store);
+    if (rows <= lower) return;
+    Scatter(half, hn::UpperHalf(half, v), rows - lower, row_bytes, to + lower * row_bytes, store);
+  }
+}
+
 // Pixel x of row r goes to `side` + x * lanes + r * kPadded. Columns behind the last are written as
 // well: there is room.
-HWY_INLINE void LayRgbOnSide(const Rows& rows, size_t row_count, size_t columns, size_t lanes,
-                             uint8_t* side) {
-  const auto spread = hn::Load(Quarter(), kSpread);
-  for (size_t r = 0; r < row_count; r += kSide) {
-    const uint8_t *a = rows[r], *b = rows[r + 1], *c = rows[r + 2], *d = rows[r + 3];
-    uint8_t* to = side + r * kPadded;
-    const auto lay = [&](const auto& load) HWY_ATTR {
-      const Square turned = Turned(
-          {hn::TableLookupBytesOr0(load(a), spread), hn::TableLookupBytesOr0(load(b), spread),
-           hn::TableLookupBytesOr0(load(c), spread), hn::TableLookupBytesOr0(load(d), spread)});
-      hn::Store(turned.a, Quarter(), to);
-      hn::Store(turned.b, Quarter(), to + lanes);
-      hn::Store(turned.c, Quarter(), to + 2 * lanes);
-      hn::Store(turned.d, Quarter(), to + 3 * lanes);
-      to += kSide * lanes;
-      a += kSide * kRgb, b += kSide * kRgb, c += kSide * kRgb, d += kSide * kRgb;
-    };
-    size_t left = columns * kRgb;
-    for (; left >= kQuarter; left -= kSide * kRgb) {
-      lay([](const uint8_t* from) HWY_ATTR { return hn::LoadU(Quarter(), from); });
-    }
-    for (; left > 0; left -= std::min(left, kSide * kRgb)) {
-      lay([left](const uint8_t* from) HWY_ATTR { return LoadSome(from, left); });
-    }
+HWY_INLINE void LayRgbOnSide(const Rows& rows, size_t columns, uint8_t* side) {
+  const Bytes d8;
+  const size_t lanes = hn::Lanes(d8);
+  const auto lay = [&](const auto& load) HWY_ATTR {
+    const Square turned = Turned({Spread(d8, Gather(d8, rows.data(), load)),
+                                  Spread(d8, Gather(d8, rows.data() + 1, load)),
+                                  Spread(d8, Gather(d8, rows.data() + 2, load)),
+                                  Spread(d8, Gather(d8, rows.data() + 3, load))});
+    hn::Store(turned.a, d8, side);
+    hn::Store(turned.b, d8, side + lanes);
+    hn::Store(turned.c, d8, side + 2 * lanes);
+    hn::Store(turned.d, d8, side + 3 * lanes);
+    side += kSide * lanes;
+  };
+  const size_t row_bytes = columns * kRgb;
+  size_t x = 0;
+  for (; x + kQuarter <= row_bytes; x += kSide * kRgb) {
+    lay([x](const uint8_t* row) HWY_ATTR { return hn::LoadU(Quarter(), row + x); });
+  }
+  for (; x < row_bytes; x += kSide * kRgb) {
+    lay([x, row_bytes](const uint8_t* row) HWY_ATTR {
+      HWY_ALIGN uint8_t bytes[kQuarter] = {};
+      std::memcpy(bytes, row + x, std::min(row_bytes - x, kQuarter));
+      return hn::Load(Quarter(), bytes);
+    });
   }
 }
 
 // The other way, `count` columns into `rows` rows at `out`.
-HWY_INLINE void SetRgbUpright(const uint8_t* side, size_t rows, size_t count, size_t lanes,
-                              uint8_t* out) {
-  const auto close = hn::Load(Quarter(), kClose);
+HWY_INLINE void SetRgbUpright(const uint8_t* side, size_t rows, size_t count, uint8_t* out) {
+  const Bytes d8;
+  const size_t lanes = hn::Lanes(d8);
   const size_t row_bytes = count * kRgb;
-  for (size_t r = 0; r < rows; r += kSide) {
-    const size_t present = std::min(kSide, rows - r);
-    const uint8_t* from = side + r * kPadded;
-    uint8_t* to = out + r * row_bytes;
-    const auto set = [&](const auto& store) HWY_ATTR {
-      const Square turned =
-          Turned({hn::Load(Quarter(), from), hn::Load(Quarter(), from + lanes),
-                  hn::Load(Quarter(), from + 2 * lanes), hn::Load(Quarter(), from + 3 * lanes)});
-      store(hn::TableLookupBytesOr0(turned.a, close), to);
-      if (present > 1) store(hn::TableLookupBytesOr0(turned.b, close), to + row_bytes);
-      if (present > 2) store(hn::TableLookupBytesOr0(turned.c, close), to + 2 * row_bytes);
-      if (present > 3) store(hn::TableLookupBytesOr0(turned.d, close), to + 3 * row_bytes);
-      from += kSide * lanes;
-      to += kSide * kRgb;
+  const auto set = [&](const auto& store) HWY_ATTR {
+    const Square turned = Turned({hn::Load(d8, side), hn::Load(d8, side + lanes),
+                                  hn::Load(d8, side + 2 * lanes), hn::Load(d8, side + 3 * lanes)});
+    side += kSide * lanes;
+    const auto scatter = [&](Vec v, size_t i) HWY_ATTR {
+      const size_t there = rows > i ? (rows - i + kSide - 1) / kSide * kSide : 0;
+      Scatter(d8, Close(d8, v), there, row_bytes, out + i * row_bytes, store);
     };
-    // A whole store writes four bytes too many, which the next one mends.
-    size_t left = row_bytes;
-    for (; left >= kQuarter; left -= kSide * kRgb) {
-      set([](QuarterVec v, uint8_t* at) HWY_ATTR { hn::StoreU(v, Quarter(), at); });
-    }
-    for (; left > 0; left -= std::min(left, kSide * kRgb)) {
-      set([left](QuarterVec v, uint8_t* at)
-              HWY_ATTR { StoreSome(v, at, std::min(left, kSide * kRgb)); });
-    }
+    scatter(turned.a, 0);
+    scatter(turned.b, 1);
+    scatter(turned.c, 2);
+    scatter(turned.d, 3);
+  };
+  // A whole store writes four bytes too many, which the next one mends.
+  size_t x = 0;
+  for (; x + kQuarter <= row_bytes; x += kSide * kRgb) {
+    set([x](QuarterVec v, uint8_t* row) HWY_ATTR { hn::StoreU(v, Quarter(), row + x); });
+  }
+  for (; x < row_bytes; x += kSide * kRgb) {
+    set([x, row_bytes](QuarterVec v, uint8_t* row) HWY_ATTR {
+      HWY_ALIGN uint8_t bytes[kQuarter];
+      hn::Store(v, Quarter(), bytes);
+      std::memcpy(row + x, bytes, std::min(row_bytes - x, kSide * kRgb));
+    });
   }
 }
 
@@ -336,7 +366,7 @@ void FilterRows(const Image& source, int left, const FilterTable& table, Range o
     for (size_t r = 0; r < together; ++r) {
       rows[r] = source.Row(static_cast<int>(y + std::min(r, present - 1))) + skip;
     }
-    is_rgb ? LayRgbOnSide(rows, together, columns, lanes, side)
+    is_rgb ? LayRgbOnSide(rows, columns, side)
            : LayGreyOnSide(rows, together, columns, lanes, side);
     uint8_t* to = done;
     for (int i = outputs.begin; i < outputs.end; ++i, to += lanes) {
@@ -347,7 +377,7 @@ void FilterRows(const Image& source, int left, const FilterTable& table, Range o
       });
       hn::Store(sums, d8, to);
     }
-    is_rgb ? SetRgbUpright(done, present, count, lanes, out)
+    is_rgb ? SetRgbUpright(done, present, count, out)
            : SetGreyUpright(done, present, count, lanes, out);
   }
 }
