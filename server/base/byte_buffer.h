@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace loaderd {
 
@@ -13,26 +14,42 @@ namespace loaderd {
 // sample. Not thread-safe.
 class ByteBuffer {
  public:
+  ByteBuffer() = default;
+  // Begins as another's memory, which outlives what is made in it.
+  explicit ByteBuffer(std::span<uint8_t> borrowed)
+      : data_(borrowed.data()), capacity_(borrowed.size()) {}
+  ByteBuffer(ByteBuffer&& other) noexcept { *this = std::move(other); }
+  ByteBuffer& operator=(ByteBuffer&& other) noexcept {
+    own_ = std::move(other.own_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    capacity_ = std::exchange(other.capacity_, 0);
+    return *this;
+  }
+
   // The first `size` bytes, whose content is undefined after growth. Valid until the next call.
   std::span<uint8_t> Resize(size_t size) {
     if (size > capacity_) {
       capacity_ = std::max(size, capacity_ + capacity_ / 2);
-      bytes_.reset(new uint8_t[capacity_]);
+      own_.reset(new uint8_t[capacity_]);
+      data_ = own_.get();
     }
     size_ = size;
-    return {bytes_.get(), size_};
+    return {data_, size_};
   }
-  std::span<uint8_t> bytes() { return {bytes_.get(), size_}; }
-  std::span<const uint8_t> bytes() const { return {bytes_.get(), size_}; }
+  std::span<uint8_t> bytes() { return {data_, size_}; }
+  std::span<const uint8_t> bytes() const { return {data_, size_}; }
   size_t capacity() const { return capacity_; }
   // Gives the memory back.
   void Free() {
-    bytes_.reset();
+    own_.reset();
+    data_ = nullptr;
     size_ = capacity_ = 0;
   }
 
  private:
-  std::unique_ptr<uint8_t[]> bytes_;
+  std::unique_ptr<uint8_t[]> own_;
+  uint8_t* data_ = nullptr;
   size_t size_ = 0;
   size_t capacity_ = 0;
 };

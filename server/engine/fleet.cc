@@ -71,9 +71,13 @@ void Fleet::Leave(uint64_t member) {
 }
 
 void Fleet::Wake(uint64_t member) {
-  MutexLock lock(mutex_);
-  turns_.Wake(member);
-  if (!turns_.empty()) turn_.NotifyOne();
+  bool reader = false;
+  {
+    MutexLock lock(mutex_);
+    turns_.Wake(member);
+    reader = HasTurn();
+  }
+  if (reader) turn_.NotifyOne();
 }
 
 bool Fleet::Responds() const {
@@ -137,15 +141,20 @@ void Fleet::Starve(Turn turn) {
   turn.run->work.reset();
   MutexLock lock(mutex_);
   turns_.Starve(turn.member);
-  Return(std::move(turn.run));
+  Return(std::move(turn.run));  // this reader goes on, and looks after it
 }
 
 void Fleet::EndAsking(uint64_t member, bool took) {
-  MutexLock lock(mutex_);
-  turns_.EndAsking(member, took);
-  if (!turns_.empty()) turn_.NotifyOne();
+  bool reader = false;
+  {
+    MutexLock lock(mutex_);
+    turns_.EndAsking(member, took);
+    reader = HasTurn();
+  }
+  if (reader) turn_.NotifyOne();
 }
 
+// The reader itself looks for the next turn after these two: no other one need be woken.
 void Fleet::EndUnread(Turn turn, Pass pass) {
   pass.grant.Reset();
   turn.run->work.reset();
@@ -158,16 +167,17 @@ void Fleet::EndRead(Turn turn, Pass pass) {
   pass.grant.Reset();
   const bool decode = turn.run->count > 0;
   if (!decode) turn.run->work.reset();
-  MutexLock lock(mutex_);
-  ReturnPass(pass);
-  turns_.EndRead(turn.member);
-  if (decode) {
-    queue_.Push(std::move(turn.run));
-    encoded_.NotifyOne();
-  } else {
-    Return(std::move(turn.run));
+  {
+    MutexLock lock(mutex_);
+    ReturnPass(pass);
+    turns_.EndRead(turn.member);
+    if (decode) {
+      queue_.Push(std::move(turn.run));
+    } else {
+      Return(std::move(turn.run));
+    }
   }
-  if (!turns_.empty()) turn_.NotifyOne();
+  if (decode) encoded_.NotifyOne();
 }
 
 void Fleet::ReturnPass(Pass& pass) {
@@ -175,9 +185,10 @@ void Fleet::ReturnPass(Pass& pass) {
   turns_.FeedStarved();
 }
 
-void Fleet::Return(std::unique_ptr<Run> run) {
+bool Fleet::Return(std::unique_ptr<Run> run) {
+  const bool is_large = run->capacity() > RunPool::kLargeBytes;
   runs_.Return(std::move(run), options_.clock->Now());
-  turn_.NotifyOne();
+  return HasTurn() || is_large;
 }
 
 void Fleet::Decode() {
@@ -185,8 +196,12 @@ void Fleet::Decode() {
   while (std::unique_ptr<Run> run = NextEncoded()) {
     run->work->Decode(*run, scratch);
     run->work.reset();
-    MutexLock lock(mutex_);
-    Return(std::move(run));
+    bool reader = false;
+    {
+      MutexLock lock(mutex_);
+      reader = Return(std::move(run));
+    }
+    if (reader) turn_.NotifyOne();
   }
 }
 

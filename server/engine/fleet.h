@@ -80,7 +80,12 @@ class Fleet {
   void EndUnread(Turn turn, Pass pass);
   void ReturnPass(Pass& pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::unique_ptr<Run> NextEncoded();
-  void Return(std::unique_ptr<Run> run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True: a reader has to be told, to begin or to look after a large run.
+  bool Return(std::unique_ptr<Run> run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waking a reader for nothing, or with the lock held, costs system calls.
+  bool HasTurn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !turns_.empty() && !runs_.empty();
+  }
 
   const Options options_;
   const size_t run_length_;

@@ -100,7 +100,7 @@ PartChooser::Part FirstCut::Choose(Size image) {
   return part;
 }
 
-StatusOr<Image> FirstCut::Apply(const Image& given, const Box& box) {
+StatusOr<Image> FirstCut::Apply(const Image& given, const Box& box, ByteBuffer& out) {
   // Seen from the crop.
   const Box at = {.top = box.top - crop_.top,
                   .left = box.left - crop_.left,
@@ -114,7 +114,7 @@ StatusOr<Image> FirstCut::Apply(const Image& given, const Box& box) {
                        .width = wanted.width});
   }
   const StatusOr<Image> image =
-      memory_.resampler().Resize(given, at, resizing_, rules_.max_pixels, memory_.Next());
+      memory_.resampler().Resize(given, at, resizing_, rules_.max_pixels, out);
   return image.ok() ? image : WithContext(image.status(), steps_[0].path);
 }
 

@@ -37,7 +37,8 @@ class FirstCut final : public PartChooser {
   size_t count() const { return count_; }
 
   // `given` lies at `box` in the image that was planned for, and holds what is needed.
-  StatusOr<Image> Apply(const Image& given, const Box& box);
+  // The result is in `out`, or a view of `given`.
+  StatusOr<Image> Apply(const Image& given, const Box& box, ByteBuffer& out);
 
  private:
   void PlanSteps(Size image);

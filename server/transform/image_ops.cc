@@ -94,8 +94,8 @@ StatusOr<Image> CropAndResize(const Image& image, const Box& box, Size size, Fil
                                    memory.Next());
 }
 
-Image FlipHorizontally(const Image& image, ImageMemory& memory) {
-  uint8_t* const to = memory.Next().Resize(image.Bytes()).data();
+Image FlipHorizontally(const Image& image, ByteBuffer& out) {
+  uint8_t* const to = out.Resize(image.Bytes()).data();
   MirrorRows(image, to);
   return Contiguous(to, image.height, image.width, image.channels);
 }

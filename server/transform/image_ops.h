@@ -24,6 +24,8 @@ class ImageMemory {
   // The one without the current image, which becomes the current one. Called once by a step, and
   // only when it writes.
   ByteBuffer& Next() { return buffers_[current_ ^= 1]; }
+  // The one that images are decoded in: always the same, or both would grow as large as an image.
+  ByteBuffer& First() { return buffers_[current_ = 0]; }
   Resampler& resampler() { return resampler_; }
   // For what a step needs while it runs.
   ByteBuffer& extra() { return extra_; }
@@ -69,7 +71,7 @@ StatusOr<Image> CenterCrop(const Image& image, Size size, const ImageRules& rule
 StatusOr<Image> CropAndResize(const Image& image, const Box& box, Size size, Filter filter,
                               const ImageRules& rules, ImageMemory& memory);
 
-Image FlipHorizontally(const Image& image, ImageMemory& memory);
+Image FlipHorizontally(const Image& image, ByteBuffer& out);
 
 // `channels` is 1 or 3.
 Image ToGrey(const Image& image, int channels, ImageMemory& memory);

@@ -23,6 +23,7 @@ namespace {
 // Encoders write ten or so; each scan costs a pass over all coefficients, so a small file could
 // keep a core busy for hours.
 constexpr int kMaxScans = 500;
+constexpr unsigned kStepsBetweenLooks = 16;  // at the clock
 constexpr int kRowsAtOnce = 4;  // as many as libjpeg gives in one call with the samplings in use
 
 // Memory for one image after the other in place of libjpeg's own, which asks malloc for each. What
@@ -94,6 +95,7 @@ struct Progress {
   bool done = false;
   bool too_many_scans = false;
   bool is_late = false;
+  unsigned steps = 0;
   bool is_direct = false;  // libjpeg gives what the canvas takes
   const Canvas* canvas = nullptr;
   const DecodeDeadline* deadline = nullptr;
@@ -124,7 +126,10 @@ void OnMessage(j_common_ptr) {}  // warnings are counted by libjpeg and tolerate
 void OnProgress(j_common_ptr info) {
   Decoder& decoder = Of(info);
   decoder.image.too_many_scans = decoder.info.input_scan_number > kMaxScans;
-  decoder.image.is_late = decoder.image.deadline->passed();
+  // For each row of pixels as well: asking the clock would be a fair part of reading them.
+  if (++decoder.image.steps % kStepsBetweenLooks == 0) {
+    decoder.image.is_late = decoder.image.deadline->passed();
+  }
   if (decoder.image.too_many_scans || decoder.image.is_late) std::longjmp(decoder.jump, 1);
 }
 

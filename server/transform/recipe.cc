@@ -37,8 +37,9 @@ struct Recipe::Impl {
   std::vector<PlacedErasure> erasures;
   std::optional<std::vector<int64_t>> shape;
 
-  StatusOr<Image> Run(std::span<const uint8_t> encoded, const SampleKey& key,
-                      ImageMemory& memory) const;
+  // The last image; in `target` (or empty) where that saves a copy.
+  StatusOr<Image> Run(std::span<const uint8_t> encoded, const SampleKey& key, ImageMemory& memory,
+                      std::span<uint8_t> target) const;
   void Write(const Image& image, const SampleKey& key, uint8_t* out) const;
 };
 
@@ -71,24 +72,32 @@ DType Recipe::dtype() const { return impl_->is_tensor ? impl_->table.dtype() : D
 const std::optional<std::vector<int64_t>>& Recipe::shape() const { return impl_->shape; }
 
 StatusOr<Image> Recipe::Impl::Run(std::span<const uint8_t> encoded, const SampleKey& key,
-                                  ImageMemory& memory) const {
+                                  ImageMemory& memory, std::span<uint8_t> target) const {
   const DecodeDeadline deadline(*clock, max_decode_ms);
   DecodeRules decode_rules = decode;
   decode_rules.deadline = &deadline;
   FirstCut cut(steps, rules, key, memory);
   decode_rules.parts = &cut;
   decode_rules.jpeg = &memory.jpeg();
-  ASSIGN_OR_RETURN(const Decoded decoded, DecodeImage(encoded, decode_rules, memory.Next()));
+  ASSIGN_OR_RETURN(const Decoded decoded, DecodeImage(encoded, decode_rules, memory.First()));
   Image image = decoded.image;
   if (decoded.orientation != 1) image = Upright(image, decoded.orientation, memory.Next());
   const Size size = {image.height, image.width};
   const Box all = {.height = size.height, .width = size.width};
   cut.Plan(decoded.is_part ? decoded.whole : size, decoded.reduction);
-  if (cut.count() > 0) {
-    ASSIGN_OR_RETURN(image, cut.Apply(image, decoded.is_part ? decoded.box : all));
-  }
+
   const StepRunner runner(rules, key, memory);
-  for (size_t i = cut.count(); i < steps.size(); ++i) {
+  size_t end = steps.size();
+  while (end > cut.count() && runner.Skips(steps[end - 1])) --end;
+  // Only a step that never reads what it has written may write to the target, which others see.
+  ByteBuffer outside(target);
+  if (cut.count() > 0) {
+    ByteBuffer& out = end == cut.count() && !target.empty() ? outside : memory.Next();
+    ASSIGN_OR_RETURN(image, cut.Apply(image, decoded.is_part ? decoded.box : all, out));
+  }
+  for (size_t i = cut.count(); i < end; ++i) {
+    const bool is_flip = std::holds_alternative<step::RandomHorizontalFlip>(steps[i].step);
+    if (i + 1 == end && is_flip && !target.empty()) return FlipHorizontally(image, outside);
     ASSIGN_OR_RETURN(image, runner.Apply(steps[i], image));
   }
   return image;
@@ -102,6 +111,7 @@ void Recipe::Impl::Write(const Image& image, const SampleKey& key, uint8_t* out)
     }
     return;
   }
+  if (image.data == out) return;
   for (int y = 0; y < image.height; ++y, out += image.RowBytes()) {
     std::memcpy(out, image.Row(y), image.RowBytes());
   }
@@ -110,7 +120,8 @@ void Recipe::Impl::Write(const Image& image, const SampleKey& key, uint8_t* out)
 Status Recipe::Apply(std::span<const uint8_t> encoded, const SampleKey& key, Scratch& scratch,
                      std::span<uint8_t> out) const {
   ImageMemory& memory = scratch.impl().memory;
-  const StatusOr<Image> image = impl_->Run(encoded, key, memory);
+  const std::span<uint8_t> target = impl_->is_tensor ? std::span<uint8_t>() : out;
+  const StatusOr<Image> image = impl_->Run(encoded, key, memory, target);
   if (!image.ok()) {
     memory.Trim(kKeptBytes);
     return image.status();
@@ -128,7 +139,7 @@ Status Recipe::Apply(std::span<const uint8_t> encoded, const SampleKey& key, Scr
 StatusOr<Recipe::Output> Recipe::ApplyToNew(std::span<const uint8_t> encoded, const SampleKey& key,
                                             Scratch& scratch) const {
   ImageMemory& memory = scratch.impl().memory;
-  const StatusOr<Image> image = impl_->Run(encoded, key, memory);
+  const StatusOr<Image> image = impl_->Run(encoded, key, memory, {});
   if (!image.ok()) {
     memory.Trim(kKeptBytes);
     return image.status();

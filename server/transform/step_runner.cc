@@ -45,7 +45,7 @@ class Visitor {
     return CropAndResize(image_, box, crop.size, crop.filter, rules_, memory_);
   }
   StatusOr<Image> operator()(const step::RandomHorizontalFlip& flip) const {
-    return place_.Happens(flip.p) ? FlipHorizontally(image_, memory_) : image_;
+    return place_.Happens(flip.p) ? FlipHorizontally(image_, memory_.Next()) : image_;
   }
   StatusOr<Image> operator()(const step::RandomVerticalFlip& flip) const {
     return place_.Happens(flip.p) ? FlipVertically(image_, memory_) : image_;
@@ -193,6 +193,14 @@ class Visitor {
   ImageMemory& memory_;
 };
 }  // namespace
+
+bool StepRunner::Skips(const PlacedStep& step) const {
+  const Place place = {.key = key_, .number = step.place};
+  const auto* horizontal = std::get_if<step::RandomHorizontalFlip>(&step.step);
+  const auto* vertical = std::get_if<step::RandomVerticalFlip>(&step.step);
+  return (horizontal != nullptr && !place.Happens(horizontal->p)) ||
+         (vertical != nullptr && !place.Happens(vertical->p));
+}
 
 StatusOr<Image> StepRunner::Apply(const PlacedStep& step, const Image& image) const {
   const Place place = {.key = key_, .number = step.place};

@@ -39,6 +39,8 @@ class StepRunner {
       : rules_(rules), key_(key), memory_(memory) {}
 
   StatusOr<Image> Apply(const PlacedStep& step, const Image& image) const;
+  // True for a flip that does not happen to this sample.
+  bool Skips(const PlacedStep& step) const;
 
  private:
   const ImageRules& rules_;

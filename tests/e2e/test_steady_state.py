@@ -61,14 +61,14 @@ def test_a_sample_costs_its_files_open_stat_read_and_close(user_daemon, tmp_path
     each = {name: number / samples for name, number in calls.items()}
     print({name: round(number, 3) for name, number in sorted(each.items(), key=lambda item: -item[1])})
     assert samples == EPOCHS * FOLDERS
-    # The next epoch is begun as well: a session's slots are made ahead.
-    ahead = 1 + 6 * BATCH / samples
+    # A session's slots are made ahead: some were before, some are of the epoch after.
+    ahead = 6 * BATCH / samples
     opened = each.get("open", 0) + each.get("openat", 0) + each.get("openat2", 0)
     stated = sum(each.get(name, 0) for name in ("stat", "fstat", "newfstatat", "statx"))
-    assert 1 <= opened <= ahead
-    assert 1 <= stated <= ahead
-    assert each.pop("close") <= ahead
+    assert abs(opened - 1) <= ahead
+    assert abs(stated - 1) <= ahead
+    assert abs(each.pop("close") - 1) <= ahead
     # Events are read as well, some times a batch.
-    assert 1 <= each.pop("read") <= ahead + 0.25
+    assert abs(each.pop("read") - 1) <= ahead + 0.25
     files = {"open", "openat", "openat2", "stat", "fstat", "newfstatat", "statx"}
     assert sum(number for name, number in each.items() if name not in files) < 1

@@ -266,5 +266,5 @@ def taken() -> dict[str, tuple[bytes, int]]:
         "lossless WebP claim": (webp(width, height, True), 7),
         "PNG bomb": (png(width, height, zeros((3 * width + 1) * height)), 3),
         "GIF small frame": (gif((width, height), (4, 4)), 3),
-        "BMP run lengths": (bmp(width, height, 8, 1, b"\0\2\0\xff" * 12), 4),
+        "BMP run lengths": (bmp(width, height, 8, 1, b"\0\2\0\xff" * 12), 5),
     }

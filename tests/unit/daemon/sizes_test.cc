@@ -64,7 +64,7 @@ TEST(SizesTest, UserDaemonBesideASystemDaemonTakesHalf) {
 TEST(SizesTest, ReadersAreTwoAThreadWithinFourAndSixtyFour) {
   EXPECT_EQ(Compute({}, Machine(1)).reader_threads, 4u);
   EXPECT_EQ(Compute({}, Machine(200)).reader_threads, 64u);
-  EXPECT_EQ(Compute({}, Machine(8)).max_reads_in_flight, 64u);
+  EXPECT_EQ(Compute({}, Machine(8)).max_reads_in_flight, 256u);
 }
 
 TEST(SizesTest, ReserveIsByTheCoreAndAtMostHalf) {

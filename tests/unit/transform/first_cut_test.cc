@@ -277,7 +277,7 @@ TEST(FirstCutTest, GivesWhatTheStepsGiveOneAfterTheOther) {
           ImageMemory memory, plain;
           FirstCut cut(recipes[r], rules, key, memory);
           const StatusOr<Decoded> decoded =
-              DecodeBy(bytes, {.max_pixels = kMaxPixels, .parts = &cut}, memory.Next());
+              DecodeBy(bytes, {.max_pixels = kMaxPixels, .parts = &cut}, memory.First());
           ASSERT_TRUE(decoded.ok());
           const StatusOr<Image> whole =
               DecodePixels(bytes, ImageMode::kRgb, kMaxPixels, plain.Next());
@@ -287,7 +287,7 @@ TEST(FirstCutTest, GivesWhatTheStepsGiveOneAfterTheOther) {
           StatusOr<Image> image = decoded->image;
           if (cut.count() > 0) {
             const Box all = {.height = size.height, .width = size.width};
-            image = cut.Apply(*image, decoded->is_part ? decoded->box : all);
+            image = cut.Apply(*image, decoded->is_part ? decoded->box : all, memory.Next());
           }
           ASSERT_TRUE(!decoded->is_part || cut.count() > 0);
           if (image.ok()) {

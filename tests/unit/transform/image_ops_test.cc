@@ -103,11 +103,11 @@ TEST(CropAndResizeTest, AnEmptyBoxIsADataFault) {
 TEST(FlipTest, MirrorsEachRowOfACropAndKeepsChannelsTogether) {
   const Ramp ramp(2, 3);
   ImageMemory memory;
-  EXPECT_THAT(Pixels(FlipHorizontally(ramp.image, memory)), ElementsAre(3, 2, 1, 6, 5, 4));
+  EXPECT_THAT(Pixels(FlipHorizontally(ramp.image, memory.Next())), ElementsAre(3, 2, 1, 6, 5, 4));
   const Image rgb = Contiguous(ramp.pixels.data(), 1, 2, 3);
-  EXPECT_THAT(Pixels(FlipHorizontally(rgb, memory)), ElementsAre(4, 5, 6, 1, 2, 3));
+  EXPECT_THAT(Pixels(FlipHorizontally(rgb, memory.Next())), ElementsAre(4, 5, 6, 1, 2, 3));
   const Image crop = ramp.image.Crop({.top = 0, .left = 1, .height = 2, .width = 2});
-  EXPECT_THAT(Pixels(FlipHorizontally(crop, memory)), ElementsAre(3, 2, 6, 5));
+  EXPECT_THAT(Pixels(FlipHorizontally(crop, memory.Next())), ElementsAre(3, 2, 6, 5));
 }
 
 TEST(ToGreyTest, WeighsAsPillowAndRepeats) {

@@ -124,7 +124,8 @@ StatusOr<Image> Apply(const Json& answer, const Image& image, ImageMemory& memor
       {"autocontrast",
        [](const Json&, const Image& i, ImageMemory& m) { return AutoContrast(i, m); }},
       {"invert", [](const Json&, const Image& i, ImageMemory& m) { return Invert(i, m); }},
-      {"hflip", [](const Json&, const Image& i, ImageMemory& m) { return FlipHorizontally(i, m); }},
+      {"hflip",
+       [](const Json&, const Image& i, ImageMemory& m) { return FlipHorizontally(i, m.Next()); }},
       {"vflip", [](const Json&, const Image& i, ImageMemory& m) { return FlipVertically(i, m); }},
       {"rgb_to_grayscale",
        [](const Json& a, const Image& i, ImageMemory& m) {
