@@ -100,7 +100,7 @@ PartChooser::Part FirstCut::Choose(Size image) {
   return part;
 }
 
-StatusOr<Image> FirstCut::Apply(const Image& given, const Box& box, ByteBuffer& out) {
+StatusOr<Image> FirstCut::Apply(const Image& given, const Box& box, ByteBuffer* target) {
   // Seen from the crop.
   const Box at = {.top = box.top - crop_.top,
                   .left = box.left - crop_.left,
@@ -113,6 +113,8 @@ StatusOr<Image> FirstCut::Apply(const Image& given, const Box& box, ByteBuffer& 
                        .height = wanted.height,
                        .width = wanted.width});
   }
+  // Not taken where a view is the result: the memory after the current one may hold `given`.
+  ByteBuffer& out = target != nullptr ? *target : memory_.Next();
   const StatusOr<Image> image =
       memory_.resampler().Resize(given, at, resizing_, rules_.max_pixels, out);
   return image.ok() ? image : WithContext(image.status(), steps_[0].path);

@@ -37,8 +37,8 @@ class FirstCut final : public PartChooser {
   size_t count() const { return count_; }
 
   // `given` lies at `box` in the image that was planned for, and holds what is needed.
-  // The result is in `out`, or a view of `given`.
-  StatusOr<Image> Apply(const Image& given, const Box& box, ByteBuffer& out);
+  // The result is in `target` (null: in the memory's next buffer), or a view of `given`.
+  StatusOr<Image> Apply(const Image& given, const Box& box, ByteBuffer* target);
 
  private:
   void PlanSteps(Size image);

@@ -92,8 +92,9 @@ StatusOr<Image> Recipe::Impl::Run(std::span<const uint8_t> encoded, const Sample
   // Only a step that never reads what it has written may write to the target, which others see.
   ByteBuffer outside(target);
   if (cut.count() > 0) {
-    ByteBuffer& out = end == cut.count() && !target.empty() ? outside : memory.Next();
-    ASSIGN_OR_RETURN(image, cut.Apply(image, decoded.is_part ? decoded.box : all, out));
+    const bool is_last = end == cut.count() && !target.empty();
+    ASSIGN_OR_RETURN(
+        image, cut.Apply(image, decoded.is_part ? decoded.box : all, is_last ? &outside : nullptr));
   }
   for (size_t i = cut.count(); i < end; ++i) {
     const bool is_flip = std::holds_alternative<step::RandomHorizontalFlip>(steps[i].step);
