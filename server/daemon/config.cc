@@ -239,6 +239,11 @@ class Checker {
     set("limits", "slot_bytes", limits.slot_bytes(), config_.slot_bytes, 1u << 20, 1ull << 50);
     set("limits", "slot_bytes_per_uid", limits.slot_bytes_per_uid(), config_.slot_bytes_per_uid,
         1u << 20, 1ull << 50);
+    if (limits.has_prefaulted_bytes()) {
+      config_.prefaulted_bytes =
+          InRange<uint64_t>(reader, {{"limits", -1}, {"prefaulted_bytes", -1}},
+                            limits.prefaulted_bytes(), 0, uint64_t{1} << 30);
+    }
     set("limits", "max_connections", limits.max_connections(), config_.max_connections, 1, 1000000);
     set("limits", "descriptor_reserve", limits.descriptor_reserve(), config_.descriptor_reserve, 1,
         1000000);

@@ -30,6 +30,7 @@ struct Config {
   uint32_t max_sessions_per_uid = 0;
   uint64_t slot_bytes = 0;
   uint64_t slot_bytes_per_uid = 0;
+  std::optional<uint64_t> prefaulted_bytes;
   uint32_t max_connections = 0;
   uint32_t descriptor_reserve = 0;
   uint64_t max_pixels = 178956970;

@@ -82,6 +82,7 @@ class WiredDaemon final : public Daemon {
                                       .max_storage_failures = setup_.config.max_storage_failures,
                                       .sessions = &session_count_,
                                       .slot_bytes = &slot_bytes_,
+                                      .prefaulted_bytes = sizes.prefaulted_bytes,
                                       .descriptors = &descriptors_});
   }
 
@@ -282,7 +283,8 @@ StatusOr<std::unique_ptr<Daemon>> Daemon::Create(Setup setup) {
       " descriptors_hard=", setup.machine.nofile_hard,
       " descriptor_reserve=", sizes.descriptor_reserve, " descriptor_budget=", sizes.descriptors,
       " max_sessions=", sizes.max_sessions, " max_connections=", sizes.max_connections,
-      " slot_bytes=", sizes.slot_bytes, " max_reads_in_flight=", sizes.max_reads_in_flight));
+      " slot_bytes=", sizes.slot_bytes, " prefaulted_bytes=", sizes.prefaulted_bytes,
+      " max_reads_in_flight=", sizes.max_reads_in_flight));
   LogInfo(absl::StrCat("fleet threads=", sizes.fleet_threads, " readers=", sizes.reader_threads,
                        " reason=\"", sizes.fleet_reason, "\""));
   for (const std::string& line : sizes.lowered) LogWarning(line);

@@ -10,6 +10,7 @@
 namespace loaderd::daemon {
 namespace {
 
+constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kMostDescriptors =
     1 << 20;  // an unlimited RLIMIT_NOFILE is no number to divide by
 
@@ -123,6 +124,9 @@ StatusOr<Sizes> ComputeSizes(const Config& config, const MachineFacts& machine) 
   sizes.slot_bytes = config.slot_bytes != 0 ? config.slot_bytes : memory / 4;
   sizes.slot_bytes_per_uid =
       config.slot_bytes_per_uid == 0 ? 0 : std::min(config.slot_bytes_per_uid, sizes.slot_bytes);
+  const uint64_t ready =
+      std::min(config.prefaulted_bytes.value_or(64 * kMiB), sizes.slot_bytes / 16);
+  sizes.prefaulted_bytes = ready / kMiB * kMiB;
   return sizes;
 }
 

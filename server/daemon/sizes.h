@@ -37,6 +37,7 @@ struct Sizes {
   uint32_t max_sessions_per_uid = 0;
   uint64_t slot_bytes = 0;
   uint64_t slot_bytes_per_uid = 0;
+  uint64_t prefaulted_bytes = 0;
   uint32_t max_reads_in_flight = 0;
 
   std::vector<std::string> lowered;  // a line for each wish that the descriptors do not allow
@@ -50,6 +51,7 @@ struct Sizes {
 //   at most budget / 4, for each holds a file while it reads sessions = limits.max_sessions; at
 //   most (budget - readers) / 3 slots    = limits.slot_bytes, else a quarter of min(memory,
 //   cgroup's memory limit)
+//   prefaulted = limits.prefaulted_bytes, else 64 MiB; at most slots / 16, in whole MiB
 // kResourceExhausted, with the arithmetic, where the limit does not even hold one trainer.
 StatusOr<Sizes> ComputeSizes(const Config& config, const MachineFacts& machine);
 

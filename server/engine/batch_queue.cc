@@ -18,7 +18,7 @@ constexpr int kStandIns = 8;
 
 BatchQueue::BatchQueue(const Rules& rules)
     : rules_(rules),
-      pool_(rules.slots),
+      pool_(rules.slots, std::min(rules.slots, rules.present_slots)),
       feed_(rules.num_samples, rules.batch_size),
       batches_(rules.slots) {
   for (uint32_t room = rules.rooms; room > 0; --room) free_rooms_.push_back(room - 1);
@@ -309,6 +309,8 @@ std::optional<Delivery> BatchQueue::NextDelivery() {
   if (order_.empty()) return std::nullopt;
   const uint32_t slot = order_.front();
   if (!batches_[slot].ready) return std::nullopt;
+  // A moment: their pages are being taken.
+  if (!rules_.inline_delivery && pool_.Undecided()) return std::nullopt;
   assert(batches_[slot].epoch == epoch_ && batches_[slot].step == next_);
   order_.pop_front();
   --want_;
@@ -349,8 +351,8 @@ void BatchQueue::Tell(SessionFacts& facts) const {
   facts.epoch = epoch_;
   facts.next_batch = next_;
   facts.num_batches = is_explicit() ? feed_.end().value_or(0) : rules_.num_batches;
-  facts.slots = pool_.size();
-  facts.slots_free = pool_.count(shm::SlotState::kFree);
+  facts.slots = pool_.size() - pool_.count(shm::SlotState::kGone);
+  facts.slots_free = pool_.count(shm::SlotState::kFree) + pool_.count(shm::SlotState::kAbsent);
   facts.slots_filling = pool_.count(shm::SlotState::kFilling);
   facts.slots_ready = pool_.count(shm::SlotState::kReady);
   facts.slots_lent = pool_.count(shm::SlotState::kLent);

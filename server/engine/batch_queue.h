@@ -48,6 +48,7 @@ class BatchQueue {
     uint64_t num_batches = 0;  // of an epoch; 0 when explicit
     uint32_t batch_size = 1;
     uint32_t slots = 1;
+    uint32_t present_slots = UINT32_MAX;  // at first: the others come by AddSlot
     BadSamplePolicy policy = BadSamplePolicy::kFail;
     bool inline_delivery = false;
     uint32_t max_storage_failures = 100;
@@ -63,6 +64,14 @@ class BatchQueue {
                     bool end);
   // Nothing is planned or delivered any more; pieces in flight still end.
   void Close();
+
+  // The next slot whose pages are to be taken, or nullopt. AddSlot() when they were; GiveUpSlots()
+  // when there are none to be had: the session goes on with the slots that it has.
+  std::optional<uint32_t> NextAbsentSlot() const {
+    return closed_ ? std::nullopt : pool_.NextAbsent();
+  }
+  void AddSlot(uint32_t slot) { pool_.Add(slot); }
+  void GiveUpSlots() { pool_.GiveUp(); }
 
   // The piece to read next: batches in order, a new one whenever a slot is FREE. Each taken piece
   // must be ended.

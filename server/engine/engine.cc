@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/mutex.h"
+#include "server/engine/backer.h"
 #include "server/engine/batch_layout.h"
 #include "server/engine/fleet.h"
 #include "server/engine/rooms.h"
@@ -104,7 +105,8 @@ class EngineImpl : public Engine {
                 .readers = std::max(1, options.reader_threads),
                 .buffers = std::max<uint32_t>(1, options.max_reads_in_flight),
                 .descriptors = options.descriptors,
-                .clock = options.clock}) {}
+                .clock = options.clock}),
+        backer_(options.prefaulted_bytes) {}
 
   StatusOr<std::unique_ptr<Session>> Open(const plan::Job& job,
                                           std::shared_ptr<const dataset::Dataset> dataset,
@@ -134,7 +136,8 @@ class EngineImpl : public Engine {
     ASSIGN_OR_RETURN(Rooms rooms,
                      Rooms::Create(std::move(memory.rooms), facts.rooms, facts.unmixed.slot_bytes));
     ASSIGN_OR_RETURN(shm::Segment segment,
-                     shm::Segment::Create(facts.slots * facts.layout.slot_bytes));
+                     shm::Segment::Create(facts.slots * facts.layout.slot_bytes,
+                                          facts.layout.slot_bytes, backer_.TakePrefaulted()));
 
     facts.dataset = std::move(dataset);
     facts.inline_delivery = inline_delivery;
@@ -148,6 +151,7 @@ class EngineImpl : public Engine {
     std::shared_ptr<SessionCore> core =
         Register(std::move(facts), std::move(session), std::move(charge), std::move(rooms));
     fleet_.Join(core->constant().id, core);
+    backer_.Back(core);
     return std::make_unique<SessionHandle>(std::move(core));
   }
 
@@ -204,7 +208,8 @@ class EngineImpl : public Engine {
   mutable Mutex mutex_;
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, std::weak_ptr<SessionCore>> sessions_ ABSL_GUARDED_BY(mutex_);
-  Fleet fleet_;  // last: its threads end first
+  Fleet fleet_;    // these last: their threads end first
+  Backer backer_;  // wakes the fleet
 };
 
 }  // namespace

@@ -145,6 +145,8 @@ class Engine {
     // Null: no limit.
     Budget* sessions = nullptr;    // one a session; budgets outlive the engine
     Budget* slot_bytes = nullptr;  // segments
+    // Memory that lies ready for the next session's first batches, beside slot_bytes; 0: none.
+    uint64_t prefaulted_bytes = 0;
     // One a segment, one a reader while it reads. A reader that finds none waits, except that one
     // read at a time may go on without (it needs one descriptor of the daemon's reserve): else idle
     // connections could stop all reading.

@@ -22,6 +22,7 @@ BatchQueue::Rules RulesOf(const SessionCore::Facts& facts) {
           .num_batches = facts.num_batches,
           .batch_size = facts.job.batch_size,
           .slots = facts.slots,
+          .present_slots = facts.present_slots,
           .policy = facts.job.on_bad_sample,
           .inline_delivery = facts.inline_delivery,
           .max_storage_failures = facts.max_storage_failures,
@@ -261,6 +262,36 @@ void SessionCore::LogBad(const Piece& piece, const std::string& fault) {
   LogWarning(absl::StrCat("session ", facts_.name, " bad sample index=", piece.index, ": ", fault));
 }
 
+bool SessionCore::BackNext() {
+  std::optional<uint32_t> slot;
+  {
+    MutexLock lock(mutex_);
+    slot = queue_.NextAbsentSlot();
+    if (!slot.has_value()) return false;
+    backing_ = true;
+  }
+  const uint64_t bytes = facts_.layout.slot_bytes;
+  const Status status = shm::Segment::Back(segment_fd_, *slot * bytes, bytes);
+  if (!status.ok()) {
+    LogWarning(absl::StrCat("session ", facts_.name, " goes on with ", *slot, " of ", facts_.slots,
+                            " slots: ", status.message()));
+  }
+  bool more = false;
+  {
+    MutexLock lock(mutex_);
+    backing_ = false;
+    if (status.ok()) {
+      queue_.AddSlot(*slot);
+    } else {
+      queue_.GiveUpSlots();
+    }
+    more = queue_.NextAbsentSlot().has_value();
+  }
+  Go(true);
+  Settle();
+  return more;
+}
+
 std::unique_ptr<SegmentLease> SessionCore::Close() {
   uint64_t unlogged = 0;
   {
@@ -305,7 +336,7 @@ void SessionCore::Settle() {
   Rooms rooms;
   std::optional<SegmentCharge> charge;
   MutexLock lock(mutex_);  // let go before those above: no unmapping under it
-  if (!closed_ || queue_.in_flight() > 0) return;
+  if (!closed_ || backing_ || queue_.in_flight() > 0) return;
   session = std::move(session_);
   rooms = std::move(rooms_);
   if (handle_ || lease_ || !charge_.has_value()) return;

@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "server/base/budget.h"
 #include "server/base/mutex.h"
+#include "server/engine/backer.h"
 #include "server/engine/batch_queue.h"
 #include "server/engine/engine.h"
 #include "server/engine/fleet.h"
@@ -48,7 +49,9 @@ class SegmentCharge {
 
 // All of a session but its handle. Outlives it while pieces are in flight or the lease is held.
 // Thread-safe.
-class SessionCore : public Workload, public std::enable_shared_from_this<SessionCore> {
+class SessionCore : public Workload,
+                    public Backing,
+                    public std::enable_shared_from_this<SessionCore> {
  public:
   // What does not change.
   struct Facts {
@@ -66,7 +69,8 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
     BatchLayout unmixed;
     uint32_t rooms = 0;
     uint32_t slots = 1;
-    uint32_t run_length = 1;  // pieces that travel together, at most
+    uint32_t present_slots = 1;  // with pages when it is made
+    uint32_t run_length = 1;     // pieces that travel together, at most
     uint64_t num_batches = 0;
     uint64_t epoch_samples = 0;
     bool inline_delivery = false;
@@ -101,6 +105,7 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
   size_t Take(std::span<Piece> pieces) override;
   void Read(Run& run) override;
   void Decode(Run& run, transform::Scratch& scratch) override;
+  bool BackNext() override;
 
  private:
   bool Wanted(const Piece& piece) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -141,6 +146,7 @@ class SessionCore : public Workload, public std::enable_shared_from_this<Session
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool handle_ ABSL_GUARDED_BY(mutex_) = true;  // the handle may read slots
   bool lease_ ABSL_GUARDED_BY(mutex_) = false;
+  bool backing_ ABSL_GUARDED_BY(mutex_) = false;  // pages of the segment are being taken
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread::id deliverer_ ABSL_GUARDED_BY(mutex_);
   uint64_t batches_delivered_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -26,28 +26,41 @@ Status Refused(int error, std::string_view call, uint64_t bytes) {
       "a lower prefetch_factor need less"));
 }
 
-// Takes every page now: what the kernel refuses (strict overcommit) is then an error at open
-// instead of SIGBUS in a decoder. Costs some 0.25 ms a MiB, a third of what the first batches would
-// pay otherwise.
-int Reserve(int fd, off_t bytes) {
-  while (::fallocate(fd, 0, 0, bytes) != 0) {
-    if (errno == EINTR) continue;
-    return errno == EOPNOTSUPP ? 0 : errno;
-  }
-  return 0;
+StatusOr<UniqueFd> MakeMemfd(uint64_t bytes) {
+  UniqueFd fd(::memfd_create("loaderd", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.ok()) return Refused(errno, "memfd_create", bytes);
+  return fd;
 }
 
 }  // namespace
 
-StatusOr<Segment> Segment::Create(uint64_t bytes) {
+// Costs some 0.25 ms a MiB, a third of what the first batches would pay otherwise.
+Status Segment::Back(int fd, uint64_t begin, uint64_t bytes) {
+  while (::fallocate(fd, 0, static_cast<off_t>(begin), static_cast<off_t>(bytes)) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EOPNOTSUPP) break;
+    return Refused(errno, "fallocate", bytes);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<UniqueFd> Segment::Prefault(uint64_t bytes) {
+  ASSIGN_OR_RETURN(UniqueFd fd, MakeMemfd(bytes));
+  RETURN_IF_ERROR(Back(fd.get(), 0, bytes));
+  return fd;
+}
+
+StatusOr<Segment> Segment::Create(uint64_t bytes, uint64_t backed, UniqueFd prefaulted) {
   assert(bytes > 0 && bytes % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) == 0);
+  assert(backed > 0 && backed <= bytes);
   const off_t size = static_cast<off_t>(bytes);
   if (size < 0) return Refused(EFBIG, "memfd_create", bytes);
-  UniqueFd fd(::memfd_create("loaderd", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.ok()) return Refused(errno, "memfd_create", bytes);
+  UniqueFd fd = std::move(prefaulted);
+  if (!fd.ok()) {
+    ASSIGN_OR_RETURN(fd, MakeMemfd(bytes));
+  }
   if (::ftruncate(fd.get(), size) != 0) return Refused(errno, "ftruncate", bytes);
-  if (const int error = Reserve(fd.get(), size); error != 0)
-    return Refused(error, "fallocate", bytes);
+  RETURN_IF_ERROR(Back(fd.get(), 0, backed));
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return ErrnoStatus(errno, "fcntl(F_ADD_SEALS) on a segment");
   }

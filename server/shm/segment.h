@@ -14,9 +14,15 @@ namespace loaderd::shm {
 // file system. Owns the descriptor and the mapping.
 class Segment {
  public:
-  // `bytes` > 0, a multiple of the page size. kResourceExhausted when the kernel has no memory or
-  // descriptor for it.
-  static StatusOr<Segment> Create(uint64_t bytes);
+  // `bytes` > 0, a multiple of the page size, of which the first `backed` get their pages now and
+  // the others by Back(), before they are written to. `prefaulted`: what Prefault() made, of any
+  // size, or none. kResourceExhausted when the kernel has no memory or descriptor for it.
+  static StatusOr<Segment> Create(uint64_t bytes, uint64_t backed, UniqueFd prefaulted = {});
+  // A memfd with pages, which saves Create() the time to take them. Never one that was handed out.
+  static StatusOr<UniqueFd> Prefault(uint64_t bytes);
+  // Takes pages of the segment `fd`: what the kernel refuses (strict overcommit) is an error here
+  // instead of SIGBUS in a decoder. Any thread, while the segment lives.
+  static Status Back(int fd, uint64_t begin, uint64_t bytes);
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
   ~Segment();

@@ -5,8 +5,23 @@
 
 namespace loaderd::shm {
 
-SlotPool::SlotPool(uint32_t slots) : states_(slots, SlotState::kFree) {
-  counts_[static_cast<size_t>(SlotState::kFree)] = slots;
+SlotPool::SlotPool(uint32_t slots, uint32_t present) : states_(slots, SlotState::kAbsent) {
+  counts_[static_cast<size_t>(SlotState::kAbsent)] = slots;
+  for (uint32_t slot = 0; slot < present; ++slot) Add(slot);
+}
+
+std::optional<uint32_t> SlotPool::NextAbsent() const {
+  const auto it = std::find(states_.begin(), states_.end(), SlotState::kAbsent);
+  if (it == states_.end()) return std::nullopt;
+  return static_cast<uint32_t>(it - states_.begin());
+}
+
+bool SlotPool::Add(uint32_t slot) { return Move(slot, SlotState::kAbsent, SlotState::kFree); }
+
+void SlotPool::GiveUp() {
+  for (uint32_t slot = 0; slot < size(); ++slot) {
+    Move(slot, SlotState::kAbsent, SlotState::kGone);
+  }
 }
 
 bool SlotPool::Move(uint32_t slot, SlotState from, SlotState to) {

@@ -82,7 +82,8 @@ TEST_F(ConfigTest, EveryFieldIsTaken) {
     listen { socket: "/run/a.sock" mode: 0666 group: "0" }
     fleet { threads: 3 reader_threads: 7 }
     limits {
-      max_sessions: 5 max_sessions_per_uid: 2 slot_bytes: 2097152 slot_bytes_per_uid: 1048576 max_connections: 9
+      max_sessions: 5 max_sessions_per_uid: 2 slot_bytes: 2097152 slot_bytes_per_uid: 1048576 prefaulted_bytes: 0
+      max_connections: 9
       descriptor_reserve: 50 max_pixels: 1000 max_sample_bytes: 2000 max_storage_failures: 7 max_reads_in_flight: 11
     }
     dataset_root: "/data" dataset_root: "/more"
@@ -99,6 +100,7 @@ TEST_F(ConfigTest, EveryFieldIsTaken) {
   EXPECT_EQ(config->max_sessions_per_uid, 2u);
   EXPECT_EQ(config->slot_bytes, 2097152u);
   EXPECT_EQ(config->slot_bytes_per_uid, 1048576u);
+  EXPECT_EQ(config->prefaulted_bytes, 0u);
   EXPECT_EQ(config->max_connections, 9u);
   EXPECT_EQ(config->descriptor_reserve, 50u);
   EXPECT_EQ(config->max_pixels, 1000u);

@@ -132,11 +132,19 @@ TEST(SizesTest, UnlimitedDescriptorsAreANumberStill) {
 TEST(SizesTest, SlotBytesAreAQuarterOfWhatTheCgroupLeaves) {
   MachineFacts machine = Machine(4);
   EXPECT_EQ(Compute({}, machine).slot_bytes, 16ull << 30);
+  EXPECT_EQ(Compute({}, machine).prefaulted_bytes, 64u << 20);
   machine.memory_limit = 4ull << 30;
   EXPECT_EQ(Compute({}, machine).slot_bytes, 1ull << 30);
   Config config;
   config.slot_bytes = 1 << 20;
   EXPECT_EQ(Compute(config, machine).slot_bytes, 1u << 20);
+  EXPECT_EQ(Compute(config, machine).prefaulted_bytes, 0u);
+  config.slot_bytes = 512 << 20;
+  EXPECT_EQ(Compute(config, machine).prefaulted_bytes, 32u << 20);
+  config.prefaulted_bytes = 5 << 20;
+  EXPECT_EQ(Compute(config, machine).prefaulted_bytes, 5u << 20);
+  config.prefaulted_bytes = 0;
+  EXPECT_EQ(Compute(config, machine).prefaulted_bytes, 0u);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ using ::testing::ElementsAre;
 class Queue {
  public:
   Queue(uint64_t n, uint32_t batch_size, uint32_t slots,
-        BadSamplePolicy policy = BadSamplePolicy::kFail)
-      : n_(n), batch_size_(batch_size), queue(Rules(n, batch_size, slots, policy)) {}
+        BadSamplePolicy policy = BadSamplePolicy::kFail, uint32_t present_slots = UINT32_MAX)
+      : n_(n), batch_size_(batch_size), queue(Rules(n, batch_size, slots, policy, present_slots)) {}
 
   // The next piece, made possible by a plan where it lacks one.
   std::optional<Piece> Take() {
@@ -54,16 +54,70 @@ class Queue {
 
  private:
   static BatchQueue::Rules Rules(uint64_t n, uint32_t batch_size, uint32_t slots,
-                                 BadSamplePolicy policy) {
+                                 BadSamplePolicy policy, uint32_t present_slots) {
     BatchQueue::Rules rules;
     rules.num_samples = n;
     rules.num_batches = (n + batch_size - 1) / batch_size;
     rules.batch_size = batch_size;
     rules.slots = slots;
+    rules.present_slots = present_slots;
     rules.policy = policy;
     return rules;
   }
 };
+
+// What is delivered next, of a queue whose pieces all end well.
+std::optional<Delivery> Complete(Queue& q) {
+  for (const Piece& piece : q.TakeAll()) q.End(piece);
+  return q.queue.NextDelivery();
+}
+
+TEST(BatchQueueTest, SlotsWithoutPagesAreFilledWhenTheyHaveThem) {
+  Queue q(6, 2, 3, BadSamplePolicy::kFail, 1);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  ASSERT_TRUE(q.queue.Want(3).ok());
+  EXPECT_EQ(q.TakeAll().size(), 2u);  // and no more than the one slot's
+  EXPECT_EQ(q.facts().slots, 3u);
+  EXPECT_EQ(q.facts().slots_free, 2u);
+  EXPECT_EQ(q.queue.NextAbsentSlot(), 1u);
+  q.queue.AddSlot(1);
+  EXPECT_EQ(q.TakeAll().size(), 2u);
+  EXPECT_EQ(q.queue.NextAbsentSlot(), 2u);
+  q.queue.Close();
+  EXPECT_EQ(q.queue.NextAbsentSlot(), std::nullopt);
+}
+
+TEST(BatchQueueTest, FirstBatchWaitsUntilItIsKnownWhetherItsSlotIsTheLast) {
+  Queue q(6, 2, 3, BadSamplePolicy::kFail, 1);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  ASSERT_TRUE(q.queue.Want(3).ok());
+  EXPECT_FALSE(Complete(q).has_value());
+  q.queue.AddSlot(1);
+  const auto first = q.queue.NextDelivery();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->handling, Handling::kLend);
+  EXPECT_FALSE(Complete(q).has_value());
+  q.queue.GiveUpSlots();
+  const auto second = q.queue.NextDelivery();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->handling, Handling::kCopy);
+  EXPECT_EQ(q.facts().slots, 2u);
+}
+
+TEST(BatchQueueTest, SessionWhoseOtherSlotsGetNoPagesGoesOnWithOne) {
+  Queue q(6, 2, 3, BadSamplePolicy::kFail, 1);
+  ASSERT_TRUE(q.queue.Start(0, 0, 1, false).ok());
+  ASSERT_TRUE(q.queue.Want(4).ok());
+  q.queue.GiveUpSlots();
+  for (uint64_t step = 0; step < 3; ++step) {
+    const auto delivery = Complete(q);
+    ASSERT_TRUE(delivery.has_value());
+    EXPECT_EQ(delivery->step, step);
+    EXPECT_EQ(delivery->handling, Handling::kCopy);
+    ASSERT_TRUE(q.queue.Release(std::vector<uint32_t>{delivery->slot}).ok());
+  }
+  EXPECT_TRUE(Complete(q)->epoch_end);
+}
 
 // Ends all that can be taken with the storage's fault, and returns what is delivered.
 std::vector<Delivery> FailAll(BatchQueue& queue, Queue& q) {

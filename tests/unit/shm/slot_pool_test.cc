@@ -81,6 +81,35 @@ TEST(SlotPoolTest, LastUnheldIsTrueWhenAllOthersAreLent) {
   EXPECT_TRUE(pool.LastUnheld());
 }
 
+TEST(SlotPoolTest, AbsentSlotsAreNotAcquiredBeforeTheyAreAdded) {
+  SlotPool pool(3, 1);
+  EXPECT_EQ(pool.Acquire(), 0u);
+  EXPECT_EQ(pool.Acquire(), std::nullopt);
+  EXPECT_EQ(pool.NextAbsent(), 1u);
+  EXPECT_TRUE(pool.Add(1));
+  EXPECT_FALSE(pool.Add(1));
+  EXPECT_EQ(pool.Acquire(), 1u);
+  EXPECT_EQ(pool.NextAbsent(), 2u);
+  pool.GiveUp();
+  EXPECT_EQ(pool.NextAbsent(), std::nullopt);
+  EXPECT_FALSE(pool.Add(2));
+  EXPECT_EQ(pool.Acquire(), std::nullopt);
+  EXPECT_EQ(pool.count(SlotState::kGone), 1u);
+}
+
+TEST(SlotPoolTest, WhetherOneIsTheLastUnheldIsOpenWhileOthersAreAbsent) {
+  SlotPool pool(3, 1);
+  EXPECT_TRUE(pool.Undecided());  // if both fail, slot 0 is all there is
+  pool.Add(1);
+  EXPECT_FALSE(pool.Undecided());
+  EXPECT_FALSE(pool.LastUnheld());
+  Lent(pool);
+  EXPECT_TRUE(pool.Undecided());
+  pool.GiveUp();
+  EXPECT_FALSE(pool.Undecided());
+  EXPECT_TRUE(pool.LastUnheld());
+}
+
 TEST(SlotPoolTest, OneSlotIsAlwaysTheLastUnheld) { EXPECT_TRUE(SlotPool(1).LastUnheld()); }
 
 }  // namespace
