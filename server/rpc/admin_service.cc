@@ -17,6 +17,24 @@ namespace {
 
 constexpr int kListed = 256;  // entries in one response
 
+// The daemon may leave as soon as it is told to drain, so that it is told when the answer has gone.
+class DrainReactor : public grpc::ServerUnaryReactor {
+ public:
+  explicit DrainReactor(const Server::Options& options) : options_(options) {}
+  void FinishAndDrain() {
+    drain_ = true;
+    Finish(grpc::Status::OK);
+  }
+
+ private:
+  void OnDone() override {
+    if (drain_) boost::asio::post(*options_.io, options_.on_drain);
+    delete this;
+  }
+  const Server::Options& options_;
+  bool drain_ = false;
+};
+
 class AdminService final : public v1::Admin::CallbackService {
  public:
   AdminService(Front& front, const Server::Options& options)
@@ -101,7 +119,7 @@ class AdminService final : public v1::Admin::CallbackService {
 
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
                                   v1::DrainResponse* response) override {
-    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    auto* const reactor = new DrainReactor(options_);
     const StatusOr<Peer> peer = Admitted(*context);
     if (!peer.ok()) {
       reactor->Finish(ToGrpc(peer.status()));
@@ -112,8 +130,7 @@ class AdminService final : public v1::Admin::CallbackService {
     } else {
       front_.draining = true;
       response->set_sessions_left(static_cast<uint32_t>(front_.calls.size()));
-      boost::asio::post(*options_.io, options_.on_drain);
-      reactor->Finish(grpc::Status::OK);
+      reactor->FinishAndDrain();
     }
     return reactor;
   }
