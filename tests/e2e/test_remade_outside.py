@@ -3,6 +3,7 @@
 
 import collections
 import itertools
+import random
 
 import numpy as np
 import pytest
@@ -185,3 +186,77 @@ def test_samples_can_be_made_again_outside(request, daemon, pictures, by, mode, 
     if mode == "RGB":
         assert set(happened) >= remake.NAMES
         assert made.total() >= 600 * batches
+
+
+def any_recipe(rng: random.Random) -> list:
+    """Steps in an order that nobody thought of: something that cuts or resizes, what may follow it, a fixed size, a few more."""
+
+    def side(least=24, most=200):
+        return rng.randint(least, most)
+
+    def cut():
+        return rng.choice(
+            (
+                lambda: T.CenterCrop((side(), side())),
+                lambda: T.RandomCrop((side(), side()), rng.choice((None, 5, (30, 2))), pad_if_needed=True),
+                lambda: T.RandomResizedCrop((side(), side()), interpolation=rng.choice((BILINEAR, BICUBIC))),
+                lambda: T.Resize((side(), side()), rng.choice((BILINEAR, BICUBIC))),
+            )
+        )()
+
+    def any_step():
+        return rng.choice(
+            (
+                cut,
+                lambda: T.Pad((side(0, 30), side(0, 30), side(0, 30), side(0, 30)), rng.choice((0, (9, 80, 200)))),
+                lambda: T.Pad(side(1, 20), padding_mode=rng.choice(("edge", "reflect", "symmetric"))),
+                lambda: T.RandomHorizontalFlip(rng.choice((0.0, 0.5, 1.0))),
+                lambda: T.RandomVerticalFlip(rng.choice((0.5, 1.0))),
+                lambda: T.RandomRotation(rng.choice((30, 180)), expand=rng.random() < 0.5),
+                lambda: T.RandomAffine(20, (0.1, 0.1)),
+                lambda: T.RandomPerspective(0.4, 1.0),
+                lambda: T.ColorJitter(0.3, 0.3, 0.3, 0.1),
+                lambda: T.RandomGrayscale(0.5),
+                lambda: T.RandomInvert(),
+                lambda: T.RandomAdjustSharpness(2.0),
+                lambda: T.RandomEqualize(),
+            )
+        )()
+
+    steps = [cut(), *(any_step() for _ in range(rng.randint(0, 5)))]
+    last = rng.choice(
+        ([T.CenterCrop((70, 70))], [T.Resize((40, 44))], [T.CenterCrop((40, 50)), T.RandomVerticalFlip()])
+    )
+    return steps + last
+
+
+def test_steps_in_any_order_can_be_made_again_outside(imagenet, daemon):
+    files = files_of(imagenet)
+    reference = "pillow13" if int(__version__.split(".")[0]) >= 13 else "pillow12"
+    rng = random.Random(11)
+    function = remake.by_pillow
+    wrong, made = [], 0
+    for number in range(100):
+        recipe = any_recipe(rng)
+        loader = loaderd.DataLoader(
+            loaderd.ImageFolder(imagenet),
+            6,
+            True,
+            transform=recipe,
+            seed=SEED + number,
+            socket=daemon.socket,
+            reference=reference,
+        )
+        loader.set_epoch(number)
+        batch = next(iter(loader))
+        for index, got in zip(batch.index, batch.images, strict=True):
+            with Image.open(files[index]) as file:
+                picture = file.convert("RGB")
+            for call in loaderd.random.replay(
+                recipe, picture.height, picture.width, seed=SEED + number, epoch=number, index=int(index), channels=3
+            ):
+                picture = function(call.function)(picture, **call.arguments)
+            made += 1
+            if got.shape != np.asarray(picture).shape or (got != np.asarray(picture)).any():
+                wrong.append((number, int(index), [repr(step) for step in recipe]))
+    assert wrong == [] and made == 600
