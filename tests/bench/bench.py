@@ -43,6 +43,8 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--index", type=int, default=0, metavar="N", help="also index an image folder of N files, made for it")
     parser.add_argument("--quick", action="store_true", help="one short round of one recipe, no extras: shows that it runs")
     parser.add_argument("--out", type=Path, metavar="DIR", help="for the results (tests/bench/results/DATE)")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="add rounds, up to --rounds, and the extras that are missing to "
+                        "results of the same settings and machine")  # fmt: skip
     parser.add_argument("--build", type=Path, default=ROOT / "build", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     given = sys.argv[1:] if words is None else words
@@ -86,6 +88,28 @@ class Bench:
         self.results: list[dict[str, Any]] = []
         self.extras: list[dict[str, Any]] = []
         self.versions: dict[str, dict[str, str]] = {}
+        self.earlier: list[dict[str, str]] = []
+
+    def settings(self) -> dict[str, Any]:
+        options = self.options
+        settings = {name: getattr(options, name) for name in ("seconds", "batch", "threads", "recipes")}
+        return settings | {"data": self.what, "peers": [peer.name for peer in options.peers]}
+
+    def resume(self, document: dict[str, Any], machine: dict[str, str]) -> None:
+        """Goes on with a document of this kind; ValueError says why it cannot be."""
+        for name, value in self.settings().items():
+            if document["settings"][name] != value:
+                raise ValueError(f"its {name} is {document['settings'][name]!r}, and now it would be {value!r}")
+        for name in ("cpu", "cores"):
+            if document["machine"].get(name) != machine.get(name):
+                raise ValueError(f"it was made on another machine: {name} {document['machine'].get(name)}, and now {machine.get(name)}")
+        # What did not install is tried again.
+        self.results = [result for result in document["results"] if "round" in result]
+        self.extras = document["extras"]
+        self.earlier = [*document.get("earlier", []), {name: document[name] for name in ("command", "commit", "made")}]
+
+    def rounds_done(self) -> int:
+        return max((result.get("round", 0) for result in self.results), default=0)
 
     def prepare(self) -> list[registry.Peer]:
         """The peers that run; of the others the reason is kept."""
@@ -139,15 +163,15 @@ class Bench:
         if self.options.index:
             measurements.append(("index", lambda: extras.index(self.run, self.data, self.cache, self.options.index)))
         for what, measure in measurements:
+            if any(extra["what"] == what for extra in self.extras):
+                continue
             self.extras.append(extras.result_of(what, measure))
             print(f"{what}: {self.extras[-1].get('account', self.extras[-1].get('error'))}", flush=True)
 
     def document(self, machine: dict[str, str]) -> dict[str, Any]:
         options = self.options
         machine = machine | {"load after": f"{os.getloadavg()[0]:.2f}"}
-        settings = {name: getattr(options, name) for name in ("seconds", "batch", "threads", "recipes")}
-        settings["rounds"] = max((result.get("round", 0) for result in self.results), default=0)
-        settings |= {"data": self.what, "peers": [peer.name for peer in options.peers]}
+        settings = self.settings() | {"rounds": self.rounds_done()}
         return {
             "command": options.command,
             "commit": facts.commit(ROOT),
@@ -157,6 +181,7 @@ class Bench:
             "versions": self.versions,
             "results": self.results,
             "extras": self.extras,
+            "earlier": self.earlier,  # runs that made the first rounds
         }
 
     def write(self, out: Path, machine: dict[str, str]) -> str:
@@ -186,10 +211,15 @@ def main() -> None:
         os.sched_setaffinity(0, cores[: options.threads])
     machine = facts.machine(options.build)
     bench = Bench(options)
-    out = options.out or BENCH / "results" / datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
+    if options.resume is not None:
+        try:
+            bench.resume(json.loads((options.resume / "results.json").read_text()), machine)
+        except (OSError, ValueError, KeyError) as error:
+            sys.exit(f"bench: --resume {options.resume}: {error}")
+    out = options.resume or options.out or BENCH / "results" / datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
     out.mkdir(parents=True, exist_ok=True)
     peers = bench.prepare()
-    for turn in range(1, options.rounds + 1):
+    for turn in range(bench.rounds_done() + 1, options.rounds + 1):
         bench.round(turn, peers)
         bench.write(out, machine)
     bench.more()

@@ -42,6 +42,19 @@ def test_bench_writes_tables_of_loaderd_beside_the_bare_decode(tmp_path):
     text = (tmp_path / "out" / "README.md").read_text()
     assert "| **loaderd** |" in text and "## Aims" in text and "## Machine" in text
 
+    # A second round, later; and not with other settings.
+    more = [*bench, "--peers", "loaderd,limit", "--images", 256, "--batch", 32, "--recipes", "crop_uint8", "--extras", ""]
+    more += ["--threads", 2, "--rounds", 2, "--resume", tmp_path / "out"]
+    refused = run(*more, "--seconds", 0.25, code=1)
+    assert "its seconds is 0.5, and now it would be 0.25" in refused.stderr
+    run(*more, "--seconds", 0.5)
+    again = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert again["results"][: len(document["results"])] == document["results"]
+    assert sorted(result["round"] for result in again["results"]) == [1] * 5 + [2] * 5
+    assert again["settings"]["rounds"] == 2 and len(again["earlier"]) == 1
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert text.count("Made by `") == 2 and "2 interleaved rounds" in text
+
 
 def test_limit_decodes_whole_images_and_boxes(boxes):
     samples = boxes(

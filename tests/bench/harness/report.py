@@ -146,7 +146,10 @@ def markdown(document: Mapping) -> str:
         f"{settings['batch']}, {settings['threads']} threads or workers, {settings['data']}. Medians over the rounds, with "
         "the lowest and the highest; a ratio is the median of the ratios of each round. The machine drifts: compare within "
         "one table, never across two.",
-        f"Made by `{document['command']}` at commit {document['commit']}, {document['made']}.",
+        *(
+            f"Made by `{run['command']}` at commit {run['commit']}, {run['made']}."
+            for run in [*document.get("earlier", []), document]
+        ),
         "## Rates",
         rates(document),
     ]
