@@ -250,8 +250,8 @@ HWY_INLINE hn::Vec<D> Gather(D d, const uint8_t* const* rows, const Load& load) 
 
 // Into rows that lie `row_bytes` apart; `rows` of them are there.
 template <class D, class Store>
-HWY_INLINE void Scatter(D d, hn::Vec<D> v, size_t rows, size_t row_bytes, uint8_t* to,
-                        const Store& store) {
+HWY_INLINE void Scatter([[maybe_unused]] D d, hn::Vec<D> v, size_t rows, size_t row_bytes,
+                        uint8_t* to, const Store& store) {
   if constexpr (hn::MaxLanes(D()) <= kQuarter) {
     if (rows > 0) store(v, to);
   } else {
