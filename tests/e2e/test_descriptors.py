@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors seen and explained: `loaderctl fds`, `loaderctl doctor`, the daemon's own warning, and limits in trouble."""
+"""Descriptors seen and explained: `loaderctl fds`, `loaderctl doctor`, the daemon's own warning, `loaderd.fds`, and limits in trouble."""
 
 from __future__ import annotations
 
@@ -200,6 +200,21 @@ def test_watch_without_a_process_is_of_the_daemon_and_ends_with_it(daemon, photo
         daemon.kill()
         last = json.loads(watch.communicate(timeout=10)[0].splitlines()[-1])
     assert watch.returncode == 0 and last["ended"] is True
+
+
+def test_loaderd_fds_watch_names_the_jpegs_in_the_trainers_own_log(photos):
+    paths = [str(path) for path in files_of(photos)[:5]]
+    code = (
+        "import sys, json, logging, loaderd.fds\n"
+        "from PIL import Image\n"
+        "records = []\n"
+        "logging.getLogger('loaderd.fds').addFilter(lambda record: records.append(record.getMessage()) or False)\n"
+        "with loaderd.fds.watch():\n"
+        "    leaked = [Image.open(path) for path in sys.argv[1:]]\n"
+        "print(json.dumps(records))\n"
+    )
+    (report,) = run_python(code, *paths)
+    assert "+5: file +5" in report and all(path in report for path in paths)
 
 
 # ---- doctor
