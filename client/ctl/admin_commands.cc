@@ -121,19 +121,6 @@ void PrintDatasets(const v1::ListDatasetsResponse& datasets) {
   table.Print(stdout);
 }
 
-void PrintDescriptors(const v1::ListDescriptorsResponse& descriptors) {
-  Table table({"KIND", ">OPEN", "SESSION", "DETAIL"});
-  uint64_t sum = 0;
-  for (const v1::DescriptorGroup& g : descriptors.group()) {
-    // What a session holds is a part of what is open by kind.
-    if (g.session().empty()) sum += g.open();
-    table.Add({ForTerminal(g.kind()), FormatCount(g.open()),
-               g.session().empty() ? "-" : ForTerminal(g.session()), ForTerminal(g.detail())});
-  }
-  table.Add({"all", FormatCount(sum), "-", ""});
-  table.Print(stdout);
-}
-
 void PrintDrain(const v1::DrainResponse& drain) {
   if (drain.sessions_left() == 0) {
     std::printf("draining: no sessions are left, the daemon leaves now\n");
@@ -160,12 +147,6 @@ int DatasetsCommand(const Shared& shared) {
   return Ask(
       shared, [](AdminChannel& channel) { return channel.ListDatasets(); },
       [](const auto& answer) { return JsonList("datasets", answer.dataset()); }, PrintDatasets);
-}
-
-int DescriptorsCommand(const Shared& shared) {
-  return Ask(
-      shared, [](AdminChannel& channel) { return channel.ListDescriptors(); },
-      [](const auto& answer) { return JsonList("fds", answer.group()); }, PrintDescriptors);
 }
 
 int DrainCommand(const Shared& shared) {

@@ -9,7 +9,6 @@ namespace loaderd::ctl {
 int StatusCommand(const Shared& shared);
 int SessionsCommand(const Shared& shared);
 int DatasetsCommand(const Shared& shared);
-int DescriptorsCommand(const Shared& shared);
 int DrainCommand(const Shared& shared);
 
 }  // namespace loaderd::ctl

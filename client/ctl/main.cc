@@ -8,6 +8,8 @@
 #include "client/ctl/bench_command.h"
 #include "client/ctl/cat_command.h"
 #include "client/ctl/config_command.h"
+#include "client/ctl/descriptors_command.h"
+#include "client/ctl/doctor_command.h"
 #include "client/ctl/result.h"
 #include "loaderd/version.h"
 
@@ -28,7 +30,7 @@ constexpr char kFooter[] =
     "proto/loaderd/v1/admin.proto, lists under\n"
     "the command's name ({\"sessions\": [...]}), all fields always there, all integers as JSON "
     "numbers (64-bit ones\n"
-    "too), sizes in bytes, times in seconds.\n"
+    "too), sizes in bytes, times in seconds. fds --watch prints one such line after another.\n"
     "Exit codes: 0 done, 1 error, 2 wrong arguments, 3 no daemon. Errors go to standard error.";
 
 constexpr char kDataHelp[] =
@@ -45,6 +47,8 @@ class CommandLine {
     app_.set_version_flag("--version", "loaderctl " LOADERD_VERSION);
     app_.footer(kFooter);
     AddAdminCommands();
+    AddDescriptors();
+    AddDoctor();
     AddCat();
     AddBench();
     AddConfig();
@@ -77,11 +81,41 @@ class CommandLine {
         "daemon's user",
         [this] { return SessionsCommand(shared_); });
     Add(app_, "datasets", "datasets that are open", [this] { return DatasetsCommand(shared_); });
-    Add(app_, "fds", "the daemon's open descriptors, by what they are for",
-        [this] { return DescriptorsCommand(shared_); });
     Add(app_, "drain",
         "take no new sessions, let the running ones end, then stop; for root and the daemon's user",
         [this] { return DrainCommand(shared_); });
+  }
+
+  void AddDescriptors() {
+    CLI::App* fds = Add(app_, "fds",
+                        "open descriptors by kind and target, of the daemon or of a process of "
+                        "yours; --watch finds leaks",
+                        [this] { return DescriptorsCommand(shared_, descriptors_); });
+    auto* pid = fds->add_option("PID", descriptors_.pid,
+                                "a process of yours, such as a trainer; without it the daemon");
+    pid->check(CLI::Range(int64_t{1}, int64_t{1} << 22))->excludes(fds->get_option("--socket"));
+    fds->add_option(
+           "--watch", descriptors_.watch_s,
+           "take what is open now as a baseline and tell what comes on top of it, every so "
+           "many seconds (default 2),\nuntil Ctrl-C or the process's end; --json: a line "
+           "each time")
+        ->expected(0, 1)
+        ->default_str("2")
+        ->check(CLI::Range(0.05, 86400.0))
+        ->type_name("SECONDS");
+  }
+
+  void AddDoctor() {
+    CLI::App* doctor = Add(app_, "doctor",
+                           "hold the limits of daemon, caller and machine against what is needed; "
+                           "how to cure what falls short",
+                           [this] { return DoctorCommand(shared_, doctor_config_); });
+    doctor->add_option("--config", doctor_config_,
+                       "the configuration to judge where no daemon is reached (default: that of a "
+                       "user daemon)");
+    doctor->footer(
+        "Exit codes: 0 nothing falls short, 1 something does, whether or not a daemon "
+        "is reached.");
   }
 
   void AddCat() {
@@ -158,6 +192,8 @@ class CommandLine {
   Shared shared_;
   CatOptions cat_;
   BenchOptions bench_;
+  DescriptorsOptions descriptors_;
+  std::string doctor_config_;
   std::string config_file_;
   std::function<int()> command_;
 };

@@ -18,6 +18,7 @@
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/daemon/deadline.h"
+#include "server/daemon/descriptor_watch.h"
 #include "server/daemon/lifecycle.h"
 #include "server/dataset/catalog.h"
 #include "server/engine/engine.h"
@@ -67,13 +68,14 @@ class WiredDaemon final : public Daemon {
         signals_(io_),
         status_timer_(io_),
         idle_timer_(io_),
-        stop_timer_(io_) {
+        stop_timer_(io_),
+        descriptor_watch_(io_) {
     catalog_.emplace(dataset::Catalog::Options{
         .restrict_to_roots = !setup_.user_mode,
         .roots = setup_.config.dataset_roots,
         .named = setup_.config.datasets,
         .max_sample_bytes = setup_.config.max_sample_bytes,
-        .index_threads = static_cast<int>(std::min(sizes.fleet_threads, uint32_t{8}))});
+        .index_threads = static_cast<int>(std::min(sizes.fleet_threads, kMostIndexThreads))});
     engine_ = engine::Engine::Create({.fleet_threads = static_cast<int>(sizes.fleet_threads),
                                       .reader_threads = static_cast<int>(sizes.reader_threads),
                                       .max_reads_in_flight = sizes.max_reads_in_flight,
@@ -97,6 +99,7 @@ class WiredDaemon final : public Daemon {
     options.max_connections = sizes_.max_connections;
     options.budgets = {&descriptors_, &slot_bytes_, &session_count_};
     options.user_mode = setup_.user_mode;
+    const Needs needs = ComputeNeeds(setup_.config, setup_.machine);
     options.facts = {.version = LOADERD_VERSION,
                      .socket = setup_.listeners->paths().socket,
                      .segment_socket = setup_.listeners->paths().segment_socket,
@@ -104,7 +107,12 @@ class WiredDaemon final : public Daemon {
                      .fleet_threads = sizes_.fleet_threads,
                      .reader_threads = sizes_.reader_threads,
                      .descriptor_soft_limit = setup_.machine.nofile_soft,
-                     .descriptor_hard_limit = setup_.machine.nofile_hard};
+                     .descriptor_hard_limit = setup_.machine.nofile_hard,
+                     .needs = {.descriptors = needs.descriptors,
+                               .arithmetic = needs.arithmetic,
+                               .threads = needs.threads,
+                               .slot_bytes = needs.slot_bytes,
+                               .lowered = sizes_.lowered}};
     options.on_drain = [this] { DrainAsked(); };
     options.on_connections = [this](size_t connections) { ConnectionsChanged(connections); };
     ASSIGN_OR_RETURN(server_, rpc::Server::Start(std::move(options)));
@@ -120,6 +128,7 @@ class WiredDaemon final : public Daemon {
         io_, [this] { return engine_->Responds() && server_->AnswersItself(kSelfCallLimit); });
     TellStatus();
     ArmIdleExit();
+    descriptor_watch_.Start();
     notify::Ready();
     io_.run();
     End();
@@ -261,6 +270,7 @@ class WiredDaemon final : public Daemon {
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<rpc::Server> server_;
   std::optional<Watchdog> watchdog_;
+  DescriptorWatch descriptor_watch_;
 
   size_t connections_ = 0;
   bool draining_ = false;

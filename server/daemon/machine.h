@@ -21,10 +21,6 @@ struct MachineFacts {
   bool beside_system_daemon = false;  // user mode: the system daemon's socket exists
 };
 
-// `root` stands for "/" in tests: /proc/self/cgroup and /sys/fs/cgroup are read below it.
-std::optional<double> CgroupCpus(const std::string& root);
-std::optional<uint64_t> CgroupMemory(const std::string& root);
-
 // Everything but the RLIMIT_NOFILE fields.
 MachineFacts ReadMachine(bool user_mode);
 

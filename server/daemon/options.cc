@@ -54,9 +54,15 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
       ->needs(user);
   CLI::Option* check = app.add_flag(
       "--check", command.check, "Check the configuration, print `ok` or every error, and leave");
+  CLI::Option* needs = app.add_flag(
+      "--needs", command.needs,
+      "Print as JSON what the configuration asks of the machine (descriptors, threads, memory),\n"
+      "and leave");
+  needs->excludes(check);
   app.add_flag("--detach", command.detach,
                "Go on in the background and return once both sockets listen")
-      ->excludes(check);
+      ->excludes(check)
+      ->excludes(needs);
   try {
     app.parse(argc, argv);
     if (!command.user_mode && command.config_file.empty())

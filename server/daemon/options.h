@@ -14,6 +14,7 @@ struct CommandLine {
   std::string socket;         // in place of the configuration's; empty: that one
   uint32_t idle_exit_s = 60;  // user mode; 0: never
   bool check = false;
+  bool needs = false;
   bool detach = false;
 };
 

@@ -14,6 +14,7 @@
 #include "server/base/log.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/options.h"
+#include "server/daemon/sizes.h"
 
 namespace loaderd::daemon {
 namespace {
@@ -53,7 +54,7 @@ StatusOr<ConfigSource> SourceOf(const CommandLine& command) {
   source.user_mode = command.user_mode;
   source.file = command.config_file;
   source.socket = command.socket;
-  if (command.user_mode && command.socket.empty() && !command.check) {
+  if (command.user_mode && command.socket.empty() && !command.check && !command.needs) {
     UserPlaces places;
     places.xdg_runtime_dir = Environment("XDG_RUNTIME_DIR");
     ASSIGN_OR_RETURN(const std::string folder, UserFolder(places, ::geteuid()));
@@ -116,13 +117,29 @@ Status Check(const CommandLine& command) {
   return absl::OkStatus();
 }
 
+Status TellNeeds(const CommandLine& command) {
+  ASSIGN_OR_RETURN(const ConfigSource source, SourceOf(command));
+  ASSIGN_OR_RETURN(const Config config, LoadConfig(source));
+  const Needs needs = ComputeNeeds(config, ReadMachine(command.user_mode));
+  std::printf("{\"descriptors\":%llu,\"arithmetic\":\"%s\",\"threads\":%llu,\"slot_bytes\":%llu}\n",
+              static_cast<unsigned long long>(needs.descriptors), needs.arithmetic.c_str(),
+              static_cast<unsigned long long>(needs.threads),
+              static_cast<unsigned long long>(needs.slot_bytes));
+  return absl::OkStatus();
+}
+
+Status Act(const CommandLine& command) {
+  if (command.check) return Check(command);
+  return command.needs ? TellNeeds(command) : Serve(command);
+}
+
 }  // namespace
 
 int Main(int argc, char** argv) {
   if (!FillStandardStreams(argv)) return kFailure;
   const ParsedCommandLine parsed = ParseCommandLine(argc, argv);
   if (parsed.exit_code) return *parsed.exit_code;
-  const Status status = parsed.command.check ? Check(parsed.command) : Serve(parsed.command);
+  const Status status = Act(parsed.command);
   if (status.ok()) return EXIT_SUCCESS;
   // Several lines where the configuration has several errors, each to be found at its own
   // "file:line".

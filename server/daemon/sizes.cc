@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -70,8 +72,8 @@ Status SplitDescriptors(const Config& config, const MachineFacts& machine, Sizes
 
 void SizeFleet(const Config& config, const MachineFacts& machine, Sizes& sizes) {
   const Cpus cpus = UsableCpus(machine);
-  const uint64_t most_fleet = std::max<uint64_t>(1, sizes.descriptors / 8);
-  const uint64_t most_readers = std::max<uint64_t>(1, sizes.descriptors / 4);
+  const uint64_t most_fleet = std::max<uint64_t>(1, sizes.descriptors / kPerDecodeThread);
+  const uint64_t most_readers = std::max<uint64_t>(1, sizes.descriptors / kPerReader);
   if (config.fleet_threads != 0) {
     sizes.fleet_threads = config.fleet_threads;
     sizes.fleet_reason = absl::StrCat("fleet.threads ", config.fleet_threads);
@@ -80,7 +82,7 @@ void SizeFleet(const Config& config, const MachineFacts& machine, Sizes& sizes) 
     sizes.fleet_reason = cpus.reason;
   }
   const uint32_t wanted = sizes.fleet_threads;
-  Lower(sizes.fleet_threads, most_fleet, "decode threads", "8 a thread", wanted * uint64_t{8},
+  Lower(sizes.fleet_threads, most_fleet, "decode threads", "8 a thread", wanted * kPerDecodeThread,
         sizes);
   if (sizes.fleet_threads != wanted) {
     absl::StrAppend(&sizes.fleet_reason, ", lowered to ", sizes.fleet_threads, " by ",
@@ -90,9 +92,26 @@ void SizeFleet(const Config& config, const MachineFacts& machine, Sizes& sizes) 
                              ? config.reader_threads
                              : std::clamp(2 * sizes.fleet_threads, uint32_t{4}, uint32_t{64});
   Lower(sizes.reader_threads, most_readers, "reader threads", "1 a thread, from a quarter of them",
-        sizes.reader_threads * uint64_t{4}, sizes);
+        sizes.reader_threads * kPerReader, sizes);
   sizes.max_reads_in_flight =
       config.max_reads_in_flight != 0 ? config.max_reads_in_flight : 16 * sizes.reader_threads;
+}
+
+// The term that decides how much is needed beside the reserve, in words.
+std::string LargestTerm(const Config& config, const Sizes& sizes) {
+  const uint64_t readers = sizes.reader_threads;
+  const uint64_t connections = config.max_connections * kPerConnection;
+  const std::pair<uint64_t, std::string> terms[] = {
+      {readers + sizes.max_sessions * kPerTrainer,
+       absl::StrCat(readers, " readers with a file each + ", sizes.max_sessions, " sessions x ",
+                    kPerTrainer, " (connection, its watch, segment)")},
+      {readers + connections,
+       absl::StrCat(readers, " readers with a file each + ", config.max_connections,
+                    " connections x ", kPerConnection)},
+      {sizes.fleet_threads * kPerDecodeThread,
+       absl::StrCat(sizes.fleet_threads, " decode threads x ", kPerDecodeThread)},
+      {readers * kPerReader, absl::StrCat(readers, " readers x ", kPerReader)}};
+  return std::max_element(std::begin(terms), std::end(terms))->second;
 }
 
 }  // namespace
@@ -128,6 +147,44 @@ StatusOr<Sizes> ComputeSizes(const Config& config, const MachineFacts& machine) 
       std::min(config.prefaulted_bytes.value_or(64 * kMiB), sizes.slot_bytes / 16);
   sizes.prefaulted_bytes = ready / kMiB * kMiB;
   return sizes;
+}
+
+Needs ComputeNeeds(const Config& config, const MachineFacts& machine) {
+  MachineFacts given = machine;
+  const auto enough = [&](uint64_t limit) {
+    given.nofile_soft = limit;
+    const StatusOr<Sizes> sizes = ComputeSizes(config, given);
+    return sizes.ok() && sizes->lowered.empty();
+  };
+  // Bisects the formula itself, so that it is written once.
+  uint64_t least = 0;
+  for (uint64_t most = kMostDescriptors; least < most;) {
+    const uint64_t middle = least + (most - least) / 2;
+    if (enough(middle)) {
+      most = middle;
+    } else {
+      least = middle + 1;
+    }
+  }
+  Needs needs;
+  needs.descriptors = least;
+  given.nofile_soft = least;
+  const StatusOr<Sizes> sizes = ComputeSizes(config, given);
+  if (!sizes.ok()) {  // a reserve as large as everything
+    needs.arithmetic = MessageOf(sizes.status());
+    return needs;
+  }
+  needs.arithmetic = absl::StrCat("reserve ", sizes->descriptor_reserve, " + ",
+                                  LargestTerm(config, *sizes), " = ", least);
+  if (!enough(least)) {
+    needs.arithmetic = absl::StrCat("more than ", kMostDescriptors,
+                                    ", beyond which loaderd counts no descriptors");
+  }
+  needs.threads = sizes->fleet_threads + sizes->reader_threads +
+                  std::min(sizes->fleet_threads, kMostIndexThreads) + kOwnThreads +
+                  kOwnThreadsPerCpu * machine.affinity_cpus;
+  needs.slot_bytes = sizes->slot_bytes;
+  return needs;
 }
 
 }  // namespace loaderd::daemon

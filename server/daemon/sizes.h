@@ -23,6 +23,15 @@ inline constexpr uint64_t kPerConnection = 2;
 inline constexpr uint64_t kPerTrainer = kPerConnection + 1;
 inline constexpr uint64_t kLeastBudget = 1 + kPerTrainer + kPerConnection;
 
+// What a thread counts when the budget bounds their number: so many descriptors stay for trainers.
+inline constexpr uint64_t kPerDecodeThread = 8;
+inline constexpr uint64_t kPerReader = 4;
+// Threads beside fleet, readers and indexing, at most: gRPC's, which grow by the CPU, the openers,
+// the main one; held against the measured number by an end-to-end test.
+inline constexpr uint64_t kOwnThreads = 24;
+inline constexpr uint64_t kOwnThreadsPerCpu = 4;
+inline constexpr uint32_t kMostIndexThreads = 8;
+
 // Every number that the daemon starts with.
 struct Sizes {
   uint32_t fleet_threads = 1;
@@ -54,5 +63,15 @@ struct Sizes {
 //   prefaulted = limits.prefaulted_bytes, else 64 MiB; at most slots / 16, in whole MiB
 // kResourceExhausted, with the arithmetic, where the limit does not even hold one trainer.
 StatusOr<Sizes> ComputeSizes(const Config& config, const MachineFacts& machine);
+
+// What the configuration asks of the machine.
+struct Needs {
+  uint64_t descriptors = 0;  // the least RLIMIT_NOFILE with which ComputeSizes lowers nothing
+  std::string arithmetic;    // how that comes about; printable ASCII without quotes
+  uint64_t threads = 0;      // at most
+  uint64_t slot_bytes = 0;
+};
+// Pure; the machine's own RLIMIT_NOFILE does not matter.
+Needs ComputeNeeds(const Config& config, const MachineFacts& machine);
 
 }  // namespace loaderd::daemon

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <map>
 #include <optional>
 #include <utility>  // before Asio: Boost 1.74 misses it under GCC 12
 
 #include "absl/strings/match.h"
 #include "grpcpp/server_context.h"
 #include "loaderd/v1/admin.grpc.pb.h"
+#include "server/base/descriptors.h"
 #include "server/rpc/list_reactor.h"
 #include "server/rpc/process.h"
 #include "server/rpc/services.h"
@@ -96,11 +100,8 @@ class AdminService final : public v1::Admin::CallbackService {
     std::vector<v1::ListDescriptorsResponse> responses(1);
     const StatusOr<Peer> peer = Admitted(*context);
     if (peer.ok()) {
-      for (const DescriptorCount& count : CountDescriptors()) {
-        v1::DescriptorGroup* group = responses[0].add_group();
-        group->set_kind(count.kind);
-        group->set_open(count.open);
-        group->set_detail(count.detail);
+      if (const Status listed = ListOwn(MayAdminister(*peer), responses); !listed.ok()) {
+        return new ListReactor<v1::ListDescriptorsResponse>({}, ToGrpc(listed));
       }
       for (const engine::SessionFacts& facts : front_.engine.ListSessions()) {
         if (facts.delivery != "mapped" || (!MayAdminister(*peer) && facts.owner.uid != peer->uid)) {
@@ -147,6 +148,35 @@ class AdminService final : public v1::Admin::CallbackService {
 
   bool MayAdminister(const Peer& peer) const { return peer.uid == 0 || peer.uid == front_.own_uid; }
 
+  // Paths are those that other users read: `with_targets` is for who may see them.
+  Status ListOwn(bool with_targets, std::vector<v1::ListDescriptorsResponse>& responses) const {
+    ASSIGN_OR_RETURN(const std::vector<OpenDescriptor> open, loaderd::ListDescriptors("self"));
+    ASSIGN_OR_RETURN(const ResourceLimit limit, ReadLimit("self", "Max open files"));
+    responses[0].set_pid(getpid());
+    responses[0].set_soft_limit(limit.soft);
+    responses[0].set_hard_limit(limit.hard);
+    std::map<std::string, uint64_t> kinds;
+    std::map<std::pair<std::string, std::string>, uint64_t> targets;
+    for (const OpenDescriptor& descriptor : open) {
+      ++kinds[descriptor.kind];
+      if (with_targets) ++targets[{descriptor.kind, descriptor.target}];
+    }
+    for (const auto& [kind, count] : kinds) {
+      v1::DescriptorGroup* group = responses[0].add_group();
+      group->set_kind(kind);
+      group->set_open(count);
+      group->set_detail(DescriptorPurpose(kind));
+    }
+    for (const auto& [what, count] : targets) {
+      if (responses.back().target_size() >= kListed) responses.emplace_back();
+      v1::DescriptorTarget* target = responses.back().add_target();
+      target->set_kind(what.first);
+      target->set_target(Printable(what.second));
+      target->set_open(count);
+    }
+    return absl::OkStatus();
+  }
+
   void FillStatus(v1::GetStatusResponse& status) const {
     const Server::Facts& facts = options_.facts;
     const ProcessFacts process = ReadProcessFacts();
@@ -175,6 +205,12 @@ class AdminService final : public v1::Admin::CallbackService {
     status.set_connections(front_.connections.size());
     status.set_sessions(front_.calls.size());
     status.set_resident_bytes(process.resident_bytes);
+    v1::Needs& needs = *status.mutable_needs();
+    needs.set_descriptors(facts.needs.descriptors);
+    needs.set_arithmetic(facts.needs.arithmetic);
+    needs.set_threads(facts.needs.threads);
+    needs.set_slot_bytes(facts.needs.slot_bytes);
+    for (const std::string& line : facts.needs.lowered) needs.add_lowered(line);
   }
 
   Front& front_;

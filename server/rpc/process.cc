@@ -4,11 +4,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <array>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 #include <system_error>
+
+#include "server/base/descriptors.h"
 
 namespace loaderd::rpc {
 namespace {
@@ -27,22 +27,12 @@ uint64_t CountEntries(const char* folder) {
   return count;
 }
 
-enum Kind { kSockets, kMemfds, kFiles, kEvents, kOther, kKinds };
-
-Kind KindOf(std::string_view target) {
-  if (target.starts_with("socket:")) return kSockets;
-  if (target.starts_with("/memfd:")) return kMemfds;
-  if (target.starts_with("anon_inode:")) return kEvents;
-  if (target.starts_with("/")) return kFiles;
-  return kOther;
-}
-
 }  // namespace
 
 ProcessFacts ReadProcessFacts() {
   ProcessFacts facts;
   facts.pid = getpid();
-  facts.descriptors = CountEntries("/proc/self/fd");
+  facts.descriptors = CountOwnDescriptors();
   facts.threads = static_cast<uint32_t>(CountEntries("/proc/self/task"));
   std::ifstream statm("/proc/self/statm");
   uint64_t pages = 0;
@@ -56,20 +46,14 @@ ProcessFacts ReadProcessFacts() {
   return facts;
 }
 
-std::vector<DescriptorCount> CountDescriptors() {
-  std::array<uint64_t, kKinds> counts = {};
-  std::error_code error;
-  for (auto it = std::filesystem::directory_iterator("/proc/self/fd", error);
-       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    std::error_code gone;  // closed meanwhile
-    const std::string target = std::filesystem::read_symlink(it->path(), gone).string();
-    if (!gone) ++counts[KindOf(target)];
-  }
-  return {{"sockets", counts[kSockets], "two a connection, the listeners, the journal's"},
-          {"memfds", counts[kMemfds], "one a mapped session"},
-          {"files", counts[kFiles], "samples being read, the lock, standard streams"},
-          {"events", counts[kEvents], "epoll, eventfd and timerfd of the event loops"},
-          {"other", counts[kOther], "pipes"}};
+std::string DescriptorPurpose(std::string_view kind) {
+  if (kind == "socket") return "two a connection, the listeners, the journal's";
+  if (kind == "memfd") return "one a mapped session";
+  if (kind == "file") return "samples being read, the lock, the log";
+  if (kind == "directory") return "folders being indexed";
+  if (kind == "epoll" || kind == "eventfd" || kind == "timerfd") return "the event loops";
+  if (kind == "pidfd") return "trainers that may hold a segment";
+  return "";
 }
 
 }  // namespace loaderd::rpc

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
+#include <string_view>
 
 namespace loaderd::rpc {
 
@@ -17,11 +17,7 @@ struct ProcessFacts {
 };
 ProcessFacts ReadProcessFacts();
 
-struct DescriptorCount {
-  std::string kind;  // "sockets", "memfds", "files", "events", "other"
-  uint64_t open = 0;
-  std::string detail;
-};
-std::vector<DescriptorCount> CountDescriptors();
+// What the daemon holds descriptors of this kind for, for people; may be empty.
+std::string DescriptorPurpose(std::string_view kind);
 
 }  // namespace loaderd::rpc

@@ -28,6 +28,14 @@ namespace loaderd::rpc {
 // threads run the handlers.
 class Server {
  public:
+  // What the configuration asks of the machine.
+  struct Needs {
+    uint64_t descriptors = 0;
+    std::string arithmetic;
+    uint64_t threads = 0;
+    uint64_t slot_bytes = 0;
+    std::vector<std::string> lowered;
+  };
   // Told by loaderctl status, beside what the server itself knows.
   struct Facts {
     std::string version;
@@ -38,6 +46,7 @@ class Server {
     uint32_t reader_threads = 0;
     uint64_t descriptor_soft_limit = 0;
     uint64_t descriptor_hard_limit = 0;
+    Needs needs;
   };
   struct Options {
     boost::asio::io_context* io = nullptr;  // outlives the server

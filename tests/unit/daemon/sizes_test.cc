@@ -147,5 +147,47 @@ TEST(SizesTest, SlotBytesAreAQuarterOfWhatTheCgroupLeaves) {
   EXPECT_EQ(Compute(config, machine).prefaulted_bytes, 0u);
 }
 
+TEST(NeedsTest, NeedIsTheLeastLimitAtWhichNothingIsLowered) {
+  for (const uint32_t cpus : {1u, 4u, 64u, 300u}) {
+    for (const uint32_t sessions : {1u, 10u, 1000u, 6600u}) {
+      for (const uint32_t connections : {0u, 20000u}) {
+        Config config;
+        config.max_sessions = sessions;
+        config.max_connections = connections;
+        const uint64_t need = ComputeNeeds(config, Machine(cpus)).descriptors;
+        EXPECT_THAT(Compute(config, Machine(cpus, need)).lowered, IsEmpty()) << need;
+        const StatusOr<Sizes> less = ComputeSizes(config, Machine(cpus, need - 1));
+        EXPECT_TRUE(!less.ok() || !less->lowered.empty()) << need;
+      }
+    }
+  }
+}
+
+TEST(NeedsTest, ArithmeticAddsUp) {
+  const Needs needs = ComputeNeeds({}, Machine(4));
+  EXPECT_EQ(needs.descriptors, 80u + 8 + 3 * 1000);
+  EXPECT_EQ(needs.arithmetic,
+            "reserve 80 + 8 readers with a file each + 1000 sessions x 3 (connection, its watch, "
+            "segment) = 3088");
+  Config many;
+  many.fleet_threads = 2000;
+  many.reader_threads = 64;
+  many.max_sessions = 10;
+  EXPECT_EQ(ComputeNeeds(many, Machine(4)).arithmetic,
+            "reserve 80 + 2000 decode threads x 8 = 16080");
+}
+
+TEST(NeedsTest, MachinesOwnLimitDoesNotMatter) {
+  EXPECT_EQ(ComputeNeeds({}, Machine(4, 10)).descriptors,
+            ComputeNeeds({}, Machine(4, 524288)).descriptors);
+}
+
+TEST(NeedsTest, MoreThanLoaderdCountsIsSaid) {
+  Config config;
+  config.max_sessions = 1000000;
+  EXPECT_EQ(ComputeNeeds(config, Machine(4)).descriptors, 1u << 20);
+  EXPECT_THAT(ComputeNeeds(config, Machine(4)).arithmetic, HasSubstr("more than 1048576"));
+}
+
 }  // namespace
 }  // namespace loaderd::daemon
