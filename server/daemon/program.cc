@@ -14,6 +14,7 @@
 #include "server/base/log.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/options.h"
+#include "server/daemon/state_dir.h"
 
 namespace loaderd::daemon {
 namespace {
@@ -78,6 +79,7 @@ Status Serve(const CommandLine& command) {
   ASSIGN_OR_RETURN(const ConfigSource source, SourceOf(command));
   ASSIGN_OR_RETURN(Config config, LoadConfig(source));
   SetLogLevel(config.log_level);
+  config.state_dir = StateDirOfProcess(config.state_dir, command.user_mode);
 
   Daemon::Setup setup;
   setup.machine = ReadMachine(command.user_mode);
