@@ -103,6 +103,7 @@ class WiredDaemon final : public Daemon {
                      .socket = setup_.listeners->paths().socket,
                      .segment_socket = setup_.listeners->paths().segment_socket,
                      .fleet_reason = sizes_.fleet_reason,
+                     .mount_namespace = MountNamespace(),
                      .fleet_threads = sizes_.fleet_threads,
                      .reader_threads = sizes_.reader_threads,
                      .descriptor_soft_limit = setup_.machine.nofile_soft,

@@ -79,8 +79,10 @@ TEST_F(ListenersTest, BothSocketsListenAndLeaveNothingBehind) {
     EXPECT_TRUE(Connects(options_.paths.segment_socket));
     std::ifstream lock(options_.paths.lock);
     pid_t pid = 0;
-    lock >> pid;
+    std::string mount_namespace;
+    lock >> pid >> mount_namespace;
     EXPECT_EQ(pid, ::getpid());
+    EXPECT_EQ(mount_namespace, std::filesystem::read_symlink("/proc/self/ns/mnt"));
     EXPECT_EQ(FilesLeft(), 3u);
   }
   EXPECT_EQ(FilesLeft(), 0u);
