@@ -2,6 +2,7 @@
 #include "server/daemon/state_dir.h"
 
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -19,12 +20,12 @@ std::string Environment(const char* name) {
 
 std::string HomeOfUser() {
   std::string home = Environment("HOME");
-  if (!home.empty()) return home;
+  if (!home.empty() && !IsAnothers(home)) return home;
   std::vector<char> room(1 << 16);
   passwd entry;
   passwd* found = nullptr;
   ::getpwuid_r(::geteuid(), &entry, room.data(), room.size(), &found);
-  return found == nullptr ? "" : found->pw_dir;
+  return found == nullptr || IsAnothers(found->pw_dir) ? "" : found->pw_dir;
 }
 
 }  // namespace
@@ -42,10 +43,17 @@ std::string StateDir(const StatePlaces& places, bool user_mode) {
   return "";
 }
 
+bool IsAnothers(const std::string& path) {
+  struct stat facts;
+  return ::stat(path.c_str(), &facts) == 0 && facts.st_uid != ::geteuid();
+}
+
 std::string StateDirOfProcess(const std::string& configured, bool user_mode) {
+  std::string xdg = Environment("XDG_STATE_HOME");
+  if (IsAnothers(xdg)) xdg.clear();
   return StateDir({.configured = configured,
                    .state_directory = Environment("STATE_DIRECTORY"),
-                   .xdg_state_home = Environment("XDG_STATE_HOME"),
+                   .xdg_state_home = xdg,
                    .home = user_mode ? HomeOfUser() : ""},
                   user_mode);
 }

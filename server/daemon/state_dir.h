@@ -20,7 +20,11 @@ struct StatePlaces {
 // `configured` or systemd's.
 std::string StateDir(const StatePlaces& places, bool user_mode);
 
-// With the process's environment; a user without HOME has the one of the user database.
+// With the process's environment, of which what belongs to another user counts for nothing: after
+// su or sudo it may still name that user's. A user without a HOME has the one of the user database.
 std::string StateDirOfProcess(const std::string& configured, bool user_mode);
+
+// True for what is there and belongs to another user.
+bool IsAnothers(const std::string& path);
 
 }  // namespace loaderd::daemon

@@ -2,7 +2,9 @@
 #include "server/daemon/state_dir.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 
 namespace loaderd::daemon {
@@ -38,6 +40,20 @@ TEST(StateDirTest, TheUsersDaemonFollowsXdg) {
   // The XDG specification has relative paths ignored.
   EXPECT_EQ(StateDir(Named("", "x", "/home/a"), kUser), "/home/a/.local/state/loaderd");
   EXPECT_EQ(StateDir(Named("/var/lib/loaderd", "", ""), kUser), "");
+}
+
+TEST(StateDirTest, WhatBelongsToAnotherUserIsSeen) {
+  EXPECT_FALSE(IsAnothers("/nonexistent"));
+  std::string folder = testing::TempDir() + "state-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  EXPECT_FALSE(IsAnothers(folder));
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(folder.c_str(), 65534, 65534), 0);
+    EXPECT_TRUE(IsAnothers(folder));
+  } else {
+    EXPECT_TRUE(IsAnothers("/"));
+  }
+  ::rmdir(folder.c_str());
 }
 
 }  // namespace
