@@ -247,7 +247,10 @@ StatusOr<std::unique_ptr<Listeners>> Listeners::Open(const Options& options,
         "passed segment socket is ", Printable(passed_paths.segment_socket), ", but clients of ",
         Printable(paths.socket), " look for it at ", Printable(paths.segment_socket)));
   }
-  if (listeners->socket_.ok() && listeners->segment_socket_.ok()) return listeners;
+  if (listeners->socket_.ok() && listeners->segment_socket_.ok()) {
+    if (options.lock_passed && !listeners->Lock().ok()) listeners->lock_.reset();
+    return listeners;
+  }
   RETURN_IF_ERROR(listeners->Lock());
   if (!listeners->socket_.ok()) {
     ASSIGN_OR_RETURN(listeners->socket_, listeners->Make(paths.socket, options));

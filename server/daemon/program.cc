@@ -89,7 +89,8 @@ Status Serve(const CommandLine& command) {
   RETURN_IF_ERROR(ComputeSizes(config, setup.machine).status());
   ASSIGN_OR_RETURN(setup.listeners, Listeners::Open({.paths = config.paths,
                                                      .mode = config.socket_mode,
-                                                     .group = config.socket_group},
+                                                     .group = config.socket_group,
+                                                     .lock_passed = command.user_mode},
                                                     std::move(passed)));
   if (command.detach) RETURN_IF_ERROR(Detach(*setup.listeners));
 

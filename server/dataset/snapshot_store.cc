@@ -220,14 +220,14 @@ Status SnapshotStore::WriteFile(int folder, const Waiting& waiting,
 
 bool SnapshotStore::IsHeld(const std::string& name) {
   MutexLock lock(mutex_);
-  const auto it = held_.find(name);
-  if (it == held_.end()) return false;
-  if (!it->second.expired()) return true;
-  held_.erase(it);
-  return false;
+  return held_.contains(name);
 }
 
 Status SnapshotStore::Sweep(int folder, uint64_t more) {
+  {
+    MutexLock lock(mutex_);
+    absl::erase_if(held_, [](const auto& each) { return each.second.expired(); });
+  }
   const int64_t now = WallNanos();
   const int64_t oldest = now - options_.max_age.count() * kNanos;
   std::vector<File> unused;
