@@ -56,6 +56,8 @@ void PrintStatus(const v1::GetStatusResponse& status) {
               static_cast<int>(status.uid()), FormatSeconds(status.uptime_s()).c_str());
   std::printf("  socket       %s\n", ForTerminal(status.socket()).c_str());
   std::printf("  segments     %s\n", ForTerminal(status.segment_socket()).c_str());
+  std::printf("  paths        of mount namespace %s\n",
+              ForTerminal(status.mount_namespace()).c_str());
   std::printf("  fleet        %u decode threads, %u reader threads (%s)\n", status.fleet_threads(),
               status.reader_threads(), ForTerminal(status.fleet_reason()).c_str());
   std::printf("  process      %u threads, %s resident, %s of CPU\n", status.threads(),

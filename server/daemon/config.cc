@@ -144,6 +144,15 @@ class Checker {
       config_.stop_deadline_s =
           InRange(reader, {{"stop_deadline_s", -1}}, message.stop_deadline_s(), 1u, 3600u);
     }
+    if (!message.state_dir().empty()) {
+      const std::string fault = PathFault(message.state_dir());
+      if (!fault.empty()) reader.Error({{"state_dir", -1}}, fault);
+      config_.state_dir = message.state_dir();
+    }
+    if (message.snapshot_bytes() != 0) {
+      config_.snapshot_bytes = InRange<uint64_t>(reader, {{"snapshot_bytes", -1}},
+                                                 message.snapshot_bytes(), 1 << 20, 1ull << 50);
+    }
     if (!config::v1::LogLevel_IsValid(message.log_level())) {
       reader.Error({{"log_level", -1}}, absl::StrCat(message.log_level(), " is no log level"));
     }

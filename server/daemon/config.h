@@ -43,6 +43,8 @@ struct Config {
   std::vector<std::pair<std::string, std::string>>
       datasets;  // name -> image folder; names are unique
   uint32_t stop_deadline_s = 10;
+  std::string state_dir;  // absolute; empty: StateDir settles it
+  uint64_t snapshot_bytes = 4ull << 30;
   LogLevel log_level = LogLevel::kInfo;
 };
 

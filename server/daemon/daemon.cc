@@ -75,7 +75,9 @@ class WiredDaemon final : public Daemon {
         .roots = setup_.config.dataset_roots,
         .named = setup_.config.datasets,
         .max_sample_bytes = setup_.config.max_sample_bytes,
-        .index_threads = static_cast<int>(std::min(sizes.fleet_threads, kMostIndexThreads))});
+        .index_threads = static_cast<int>(std::min(sizes.fleet_threads, kMostIndexThreads)),
+        .state_dir = setup_.config.state_dir,
+        .snapshot_bytes = setup_.config.snapshot_bytes});
     engine_ = engine::Engine::Create({.fleet_threads = static_cast<int>(sizes.fleet_threads),
                                       .reader_threads = static_cast<int>(sizes.reader_threads),
                                       .max_reads_in_flight = sizes.max_reads_in_flight,
@@ -104,6 +106,7 @@ class WiredDaemon final : public Daemon {
                      .socket = setup_.listeners->paths().socket,
                      .segment_socket = setup_.listeners->paths().segment_socket,
                      .fleet_reason = sizes_.fleet_reason,
+                     .mount_namespace = MountNamespace(),
                      .fleet_threads = sizes_.fleet_threads,
                      .reader_threads = sizes_.reader_threads,
                      .descriptor_soft_limit = setup_.machine.nofile_soft,
@@ -298,6 +301,10 @@ StatusOr<std::unique_ptr<Daemon>> Daemon::Create(Setup setup) {
   LogInfo(absl::StrCat("fleet threads=", sizes.fleet_threads, " readers=", sizes.reader_threads,
                        " reason=\"", sizes.fleet_reason, "\""));
   for (const std::string& line : sizes.lowered) LogWarning(line);
+  const std::string& state = setup.config.state_dir;
+  LogInfo(state.empty() ? "no state directory: index snapshots are not kept"
+                        : absl::StrCat("state directory ", Printable(state),
+                                       " snapshot_bytes=", setup.config.snapshot_bytes));
   auto daemon = std::make_unique<WiredDaemon>(std::move(setup), sizes);
   RETURN_IF_ERROR(daemon->Start());
   return daemon;

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/daemon/machine.h"
 
 namespace loaderd::daemon {
 namespace {
@@ -93,6 +95,7 @@ std::string PidIn(int lock) {
   char text[32] = {};
   const ssize_t size = ::pread(lock, text, sizeof(text) - 1, 0);
   std::string pid(text, size > 0 ? static_cast<size_t>(size) : 0);
+  pid.resize(std::min(pid.find('\n'), pid.size()));
   absl::StripAsciiWhitespace(&pid);
   return pid.empty() ? "unknown" : Printable(pid);
 }
@@ -143,9 +146,10 @@ Status Listeners::Lock() {
 
 Status Listeners::WritePid() {
   if (!lock_.ok()) return absl::OkStatus();
-  const std::string text = absl::StrCat(::getpid(), "\n");
-  if (::ftruncate(lock_.get(), 0) != 0 ||
-      ::pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+  const std::string text = absl::StrCat(::getpid(), "\n", MountNamespace(), "\n");
+  // In this order a reader finds two whole lines at any time.
+  if (::pwrite(lock_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ::ftruncate(lock_.get(), static_cast<off_t>(text.size())) != 0) {
     return ErrnoStatus(errno, absl::StrCat("write ", Printable(paths_.lock)));
   }
   return absl::OkStatus();
@@ -243,7 +247,10 @@ StatusOr<std::unique_ptr<Listeners>> Listeners::Open(const Options& options,
         "passed segment socket is ", Printable(passed_paths.segment_socket), ", but clients of ",
         Printable(paths.socket), " look for it at ", Printable(paths.segment_socket)));
   }
-  if (listeners->socket_.ok() && listeners->segment_socket_.ok()) return listeners;
+  if (listeners->socket_.ok() && listeners->segment_socket_.ok()) {
+    if (options.lock_passed && !listeners->Lock().ok()) listeners->lock_.reset();
+    return listeners;
+  }
   RETURN_IF_ERROR(listeners->Lock());
   if (!listeners->socket_.ok()) {
     ASSIGN_OR_RETURN(listeners->socket_, listeners->Make(paths.socket, options));

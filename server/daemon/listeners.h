@@ -25,6 +25,8 @@ class Listeners {
     SocketPaths paths;
     mode_t mode = 0600;
     std::optional<gid_t> group;  // none: the daemon's own
+    // Hold the lock beside passed sockets too, where it can be had: for what clients read in it.
+    bool lock_passed = false;
   };
   // Takes `passed` over; which of the two sockets each is, its name says ("grpc", "segment"), else
   // its address. What is not passed is made, beside what is. Replaces a dead daemon's sockets, and
@@ -40,7 +42,8 @@ class Listeners {
   const SocketPaths& paths() const { return paths_; }
   std::string description() const;  // for the log
 
-  // The lock file tells the PID of who holds it; again after a fork.
+  // The lock file tells the PID of who holds it, and in which mount namespace that is; again after
+  // a fork.
   Status WritePid();
   // Takes our own files away, as far as they still are ours. Thread-safe; only the first call does
   // anything.

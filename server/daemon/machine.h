@@ -18,11 +18,17 @@ struct MachineFacts {
   std::optional<uint64_t> memory_limit;  // of the tightest cgroup
   uint64_t nofile_soft = 0;              // RLIMIT_NOFILE, after it was raised
   uint64_t nofile_hard = 0;
-  bool beside_system_daemon = false;  // user mode: the system daemon's socket exists
+  // User mode: the system daemon's socket exists, or its folder is closed to us.
+  bool beside_system_daemon = false;
 };
 
-// Everything but the RLIMIT_NOFILE fields.
+// Everything but the RLIMIT_NOFILE fields. LOADERD_SYSTEM_SOCKET stands in for the system daemon's
+// place, as for clients.
 MachineFacts ReadMachine(bool user_mode);
+
+// Where this process's paths mean what they mean: "mnt:[4026531841]", as namespaces(7) has it;
+// empty where /proc does not tell.
+std::string MountNamespace();
 
 // Raises the soft limit to the hard one and fills both fields with what holds then; `was` is the
 // soft limit before.

@@ -21,7 +21,8 @@ constexpr char kFooter[] =
     "reason\n"
     "is on standard error); 2 the command line is wrong.\n"
     "Environment: LISTEN_FDS (systemd.socket(5)), NOTIFY_SOCKET and WATCHDOG_USEC "
-    "(systemd.service(5)).";
+    "(systemd.service(5)),\n"
+    "STATE_DIRECTORY (systemd.exec(5)), or XDG_STATE_HOME and HOME with --user.";
 
 constexpr int kUsageError = 2;
 

@@ -15,6 +15,7 @@
 #include "server/daemon/daemon.h"
 #include "server/daemon/options.h"
 #include "server/daemon/sizes.h"
+#include "server/daemon/state_dir.h"
 
 namespace loaderd::daemon {
 namespace {
@@ -79,6 +80,7 @@ Status Serve(const CommandLine& command) {
   ASSIGN_OR_RETURN(const ConfigSource source, SourceOf(command));
   ASSIGN_OR_RETURN(Config config, LoadConfig(source));
   SetLogLevel(config.log_level);
+  config.state_dir = StateDirOfProcess(config.state_dir, command.user_mode);
 
   Daemon::Setup setup;
   setup.machine = ReadMachine(command.user_mode);
@@ -88,7 +90,8 @@ Status Serve(const CommandLine& command) {
   RETURN_IF_ERROR(ComputeSizes(config, setup.machine).status());
   ASSIGN_OR_RETURN(setup.listeners, Listeners::Open({.paths = config.paths,
                                                      .mode = config.socket_mode,
-                                                     .group = config.socket_group},
+                                                     .group = config.socket_group,
+                                                     .lock_passed = command.user_mode},
                                                     std::move(passed)));
   if (command.detach) RETURN_IF_ERROR(Detach(*setup.listeners));
 

@@ -2,47 +2,41 @@
 #include "server/dataset/catalog.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "server/base/log.h"
 #include "server/dataset/class_numbers.h"
-#include "server/dataset/entry_notes.h"
 #include "server/dataset/image_folder.h"
+#include "server/dataset/index_work.h"
 #include "server/dataset/roots.h"
+#include "server/dataset/snapshot_store.h"
 
 namespace loaderd::dataset {
 namespace {
 
 constexpr std::chrono::milliseconds kProgressEvery{100};
 constexpr size_t kMaxNamesTold = 20;
+constexpr size_t kFingerprintDigits = 64;
 
 using Lease = std::shared_ptr<const Dataset>;
 
-// Makes sure of the dataset of one path: by another look at the one that is there, else by indexing
-// it. shared_ptr: its thread and those who wait hold it. The first members do not change while the
-// thread runs; `name` and those below are guarded by Core's lock.
+// Makes sure of the dataset of one path. shared_ptr: its thread and those who wait hold it. `name`
+// and what follows is guarded by Core's lock.
 struct Opening {
-  std::string path;
   std::string key;
-  HiddenRule hidden = HiddenRule::kTorchvision;
-  std::shared_ptr<const Roots> roots;
-  std::shared_ptr<const ImageFolder> known;  // may be null
-  ImageFolder::State known_state;
-  std::atomic<uint64_t> found = 0;
-  std::stop_source stop;
+  IndexWork work;
 
   std::string name;
   int waiters = 0;
   bool done = false;
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string message;
-  Lease lease;
+  Lease lease;  // null with kOk: there is no such snapshot
   std::thread thread;
 };
 
@@ -51,15 +45,20 @@ std::string KeyOf(const std::string& path, HiddenRule hidden) {
   return hidden == HiddenRule::kSkip ? path + std::string("\0skip", 5) : path;
 }
 
-// What was found beside plain samples, in one line.
-void LogNotes(const ImageFolder& folder) {
-  if (folder.notes().empty()) return;
-  const bool odd = std::any_of(folder.notes().begin(), folder.notes().end(),
-                               [](const EntryNote& note) { return note.taken; });
-  const std::string line =
-      absl::StrCat("dataset ", folder.path(), ": ", folder.size(), " samples in ",
-                   folder.class_names().size(), " classes; ", Told(folder.notes()));
-  odd ? LogWarning(line) : LogInfo(line);
+// Snapshots stand beside the current dataset.
+std::string KeyOfSnapshot(const std::string& key, const std::string& order) {
+  return order.empty() ? key : key + std::string("\0order", 6) + order;
+}
+
+Status CheckFingerprint(const std::string& order) {
+  const bool is_one = order.size() == kFingerprintDigits &&
+                      std::all_of(order.begin(), order.end(), [](unsigned char c) {
+                        return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+                      });
+  if (order.empty() || is_one) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "expected_order_fingerprint: must be the ", kFingerprintDigits,
+      " hexadecimal digits that the daemon gave, is \"", Printable(order.substr(0, 100)), "\""));
 }
 
 // The current dataset of a path.
@@ -75,6 +74,9 @@ struct Known {
 struct Replaced {
   std::weak_ptr<const Dataset> lease;
   std::string name;
+  std::string key;
+  std::string order;
+  const Roots* roots = nullptr;  // of the lease's folder
 };
 
 // shared_ptr (Catalog::Impl's), because leases may outlive the catalog: their weak_ptr finds it
@@ -84,16 +86,24 @@ class Core : public std::enable_shared_from_this<Core> {
   explicit Core(Catalog::Options options);
 
   StatusOr<Lease> Open(const DatasetSpec& spec, std::stop_token stop,
-                       const Catalog::Progress& progress);
+                       const Catalog::Progress& progress, const std::string& expected_order);
   std::vector<Catalog::Entry> List() const;
+  void Flush();
   void SetNamed(std::vector<std::pair<std::string, std::string>> named);
   void Stop();  // ends what nobody waits for, and joins all threads
 
  private:
   StatusOr<std::string> FolderOf(const DatasetSpec& spec) const;
   std::shared_ptr<const Roots> CurrentRoots();
+  // As it was with that order; null where nobody keeps it.
+  StatusOr<Lease> OpenAsItWas(const std::string& path, const DatasetSpec& spec,
+                              const std::shared_ptr<const Roots>& roots, const std::string& order,
+                              const std::stop_token& stop, const Catalog::Progress& progress);
+  Lease InMemory(const std::string& key, const std::string& order, const Roots* roots)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Status OtherOrder(const Dataset& dataset, const std::string& expected_order) const;
   std::shared_ptr<Opening> Join(const std::string& path, const DatasetSpec& spec,
-                                std::shared_ptr<const Roots> roots);
+                                std::shared_ptr<const Roots> roots, const std::string& order);
   StatusOr<Lease> Await(Opening& opening, const std::stop_token& stop,
                         const Catalog::Progress& progress);
   void Abandon(Opening& opening) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -106,6 +116,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void JoinEnded();
 
   const Catalog::Options options_;
+  std::unique_ptr<SnapshotStore> store_;  // null: none are kept; reset by Stop
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<std::pair<std::string, std::string>> named_ ABSL_GUARDED_BY(mutex_);
@@ -123,7 +134,11 @@ Core::Core(Catalog::Options options)
     : options_(std::move(options)),
       named_(options_.named),
       roots_(options_.restrict_to_roots ? Roots::Only(options_.roots, options_.roots_field)
-                                        : Roots::Unrestricted()) {}
+                                        : Roots::Unrestricted()) {
+  if (options_.state_dir.empty()) return;
+  store_ = std::make_unique<SnapshotStore>(SnapshotStore::Options{
+      .state_dir = options_.state_dir, .max_bytes = options_.snapshot_bytes});
+}
 
 StatusOr<std::string> Core::FolderOf(const DatasetSpec& spec) const {
   if (spec.name.empty()) return spec.image_folder;
@@ -154,8 +169,9 @@ std::shared_ptr<const Roots> Core::CurrentRoots() {
 }
 
 StatusOr<Lease> Core::Open(const DatasetSpec& spec, std::stop_token stop,
-                           const Catalog::Progress& progress) {
+                           const Catalog::Progress& progress, const std::string& expected_order) {
   JoinEnded();
+  RETURN_IF_ERROR(CheckFingerprint(expected_order));
   ASSIGN_OR_RETURN(const std::string folder, FolderOf(spec));
   if (folder.empty() || folder[0] != '/') {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -168,16 +184,64 @@ StatusOr<Lease> Core::Open(const DatasetSpec& spec, std::stop_token stop,
       return absl::InvalidArgumentError(path.status().message());
     return std::move(path).status();
   }
-  const std::shared_ptr<Opening> opening = Join(*path, spec, roots);
-  ASSIGN_OR_RETURN(Lease lease, Await(*opening, stop, progress));
+  Lease lease;
+  if (!expected_order.empty()) {
+    ASSIGN_OR_RETURN(lease, OpenAsItWas(*path, spec, roots, expected_order, stop, progress));
+  }
+  if (lease == nullptr) {
+    const std::shared_ptr<Opening> opening = Join(*path, spec, roots, "");
+    ASSIGN_OR_RETURN(lease, Await(*opening, stop, progress));
+    if (!expected_order.empty() && lease->order_fingerprint() != expected_order) {
+      return OtherOrder(*lease, expected_order);
+    }
+  }
   return WithClassNumbers(std::move(lease), spec.class_to_idx);
+}
+
+StatusOr<Lease> Core::OpenAsItWas(const std::string& path, const DatasetSpec& spec,
+                                  const std::shared_ptr<const Roots>& roots,
+                                  const std::string& order, const std::stop_token& stop,
+                                  const Catalog::Progress& progress) {
+  {
+    MutexLock lock(mutex_);
+    if (Lease lease = InMemory(KeyOf(path, spec.hidden), order, roots.get())) return lease;
+  }
+  const std::shared_ptr<Opening> opening = Join(path, spec, roots, order);
+  return Await(*opening, stop, progress);
+}
+
+Lease Core::InMemory(const std::string& key, const std::string& order, const Roots* roots) {
+  for (const std::string& each : {key, KeyOfSnapshot(key, order)}) {
+    const auto it = known_.find(each);
+    if (it != known_.end() && it->second.folder->order_fingerprint() == order &&
+        it->second.folder->roots() == roots) {
+      return MakeLease(it->second, each);
+    }
+  }
+  for (const Replaced& replaced : replaced_) {
+    if (replaced.key != key || replaced.order != order || replaced.roots != roots) continue;
+    if (Lease lease = replaced.lease.lock()) return lease;  // never to be dropped under the lock
+  }
+  return nullptr;
+}
+
+Status Core::OtherOrder(const Dataset& dataset, const std::string& expected_order) const {
+  return absl::FailedPreconditionError(absl::StrCat(
+      dataset.path(), ": has the order fingerprint ", dataset.order_fingerprint(),
+      ", and this job began with ", expected_order,
+      store_ == nullptr
+          ? ", of which this daemon keeps no snapshot: it has no state directory (state_dir)"
+          : absl::StrCat(", of which there is no snapshot any more in ",
+                         Printable(options_.state_dir)),
+      "; files or classes were added, removed or renamed since: put the names back as they were, "
+      "or begin the job anew"));
 }
 
 // The Opening that is under way, or a new one; the caller is one of those who wait for it.
 std::shared_ptr<Opening> Core::Join(const std::string& path, const DatasetSpec& spec,
-                                    std::shared_ptr<const Roots> roots) {
+                                    std::shared_ptr<const Roots> roots, const std::string& order) {
   const std::string& name = spec.name;
-  const std::string key = KeyOf(path, spec.hidden);
+  const std::string key = KeyOfSnapshot(KeyOf(path, spec.hidden), order);
   auto opening = std::make_shared<Opening>();
   {
     MutexLock lock(mutex_);
@@ -186,15 +250,16 @@ std::shared_ptr<Opening> Core::Join(const std::string& path, const DatasetSpec& 
       if (!name.empty()) it->second->name = name;
       return it->second;
     }
-    opening->path = path;
+    opening->work.path = path;
     opening->key = key;
-    opening->hidden = spec.hidden;
+    opening->work.hidden = spec.hidden;
+    opening->work.order = order;
     opening->name = name;
-    opening->roots = std::move(roots);
+    opening->work.roots = std::move(roots);
     opening->waiters = 1;
     if (const auto it = known_.find(key); it != known_.end()) {
-      opening->known = it->second.folder;
-      opening->known_state = it->second.state;
+      opening->work.known = it->second.folder;
+      opening->work.known_state = it->second.state;
     }
     openings_[key] = opening;
     ++running_;
@@ -228,34 +293,23 @@ StatusOr<Lease> Core::Await(Opening& opening, const std::stop_token& stop,
       if (stop.stop_requested()) {
         if (--opening.waiters == 0) Abandon(opening);
         return absl::CancelledError(
-            absl::StrCat(Printable(opening.path), ": opening was cancelled"));
+            absl::StrCat(Printable(opening.work.path), ": opening was cancelled"));
       }
     }
-    if (progress) progress(opening.found);
+    if (progress) progress(opening.work.found);
   }
 }
 
 void Core::Abandon(Opening& opening) {
-  opening.stop.request_stop();
+  opening.work.stop.request_stop();
   openings_.erase(opening.key);  // who comes now begins anew
 }
 
 // One Opening's thread.
 void Core::Run(const std::shared_ptr<Opening>& opening) {
-  StatusOr<ImageFolder::Indexed> indexed =
-      ImageFolder::Indexed{};  // no folder: the known one holds
-  const bool holds = opening->known != nullptr && opening->known->roots() == opening->roots.get() &&
-                     opening->known->Unchanged(opening->known_state);
-  if (!holds) {
-    indexed = ImageFolder::Index(opening->path,
-                                 {.roots = opening->roots,
-                                  .max_sample_bytes = options_.max_sample_bytes,
-                                  .index_threads = options_.index_threads,
-                                  .hidden = opening->hidden},
-                                 opening->stop.get_token(), opening->found);
-  }
-  if (!holds && indexed.ok()) LogNotes(*indexed->folder);
-  Finish(*opening, std::move(indexed));
+  const IndexLimits limits = {.max_sample_bytes = options_.max_sample_bytes,
+                              .index_threads = options_.index_threads};
+  Finish(*opening, MakeIndex(opening->work, limits, store_.get()));
 }
 
 void Core::Finish(Opening& opening, StatusOr<ImageFolder::Indexed> indexed) {
@@ -265,9 +319,9 @@ void Core::Finish(Opening& opening, StatusOr<ImageFolder::Indexed> indexed) {
   opening.done = true;
   if (opening.thread.joinable()) ended_.push_back(std::move(opening.thread));
   changed_.NotifyAll();
-  if (opening.stop.stop_requested()) {
+  if (opening.work.stop.stop_requested()) {
     opening.code = absl::StatusCode::kCancelled;
-    opening.message = absl::StrCat(Printable(opening.path), ": indexing was cancelled");
+    opening.message = absl::StrCat(Printable(opening.work.path), ": indexing was cancelled");
     return;
   }
   openings_.erase(opening.key);
@@ -276,21 +330,31 @@ void Core::Finish(Opening& opening, StatusOr<ImageFolder::Indexed> indexed) {
     opening.message = std::string(indexed.status().message());
     return;
   }
+  if (indexed->folder == nullptr && !opening.work.order.empty()) return;  // no such snapshot
   Known& known = known_[opening.key];
   if (indexed->folder == nullptr) {
     if (known.folder == nullptr) {  // let go while it was looked at
-      known.folder = opening.known;
-      known.state = opening.known_state;
+      known.folder = opening.work.known;
+      known.state = opening.work.known_state;
     }
   } else if (known.folder != nullptr && known.folder->Same(*indexed->folder)) {
     known.state = std::move(indexed->state);
   } else {
-    if (!known.lease.expired()) replaced_.push_back({known.lease, known.name});
+    if (!known.lease.expired()) {
+      replaced_.push_back({.lease = known.lease,
+                           .name = known.name,
+                           .key = opening.key,
+                           .order = known.folder->order_fingerprint(),
+                           .roots = known.folder->roots()});
+    }
     dropped = std::exchange(known, Known{});
     known.folder = std::move(indexed->folder);
     known.state = std::move(indexed->state);
   }
   if (!opening.name.empty()) known.name = opening.name;
+  if (store_ != nullptr) {
+    store_->Keep({opening.work.path, opening.work.hidden}, {known.folder, &known.folder->index()});
+  }
   opening.lease = MakeLease(known, opening.key);
 }
 
@@ -367,10 +431,15 @@ void Core::SetNamed(std::vector<std::pair<std::string, std::string>> named) {
 void Core::Stop() {
   {
     MutexLock lock(mutex_);
-    for (const auto& [path, opening] : openings_) opening->stop.request_stop();
+    for (const auto& [path, opening] : openings_) opening->work.stop.request_stop();
     while (running_ > 0) changed_.Wait(mutex_);
   }
   JoinEnded();
+  store_.reset();  // what waits to be written is written first
+}
+
+void Core::Flush() {
+  if (store_ != nullptr) store_->Flush();
 }
 
 void Core::JoinEnded() {
@@ -394,11 +463,14 @@ Catalog::~Catalog() { impl_->core->Stop(); }
 
 StatusOr<std::shared_ptr<const Dataset>> Catalog::Open(const DatasetSpec& spec,
                                                        std::stop_token stop,
-                                                       const Progress& progress) {
-  return impl_->core->Open(spec, std::move(stop), progress);
+                                                       const Progress& progress,
+                                                       const std::string& expected_order) {
+  return impl_->core->Open(spec, std::move(stop), progress, expected_order);
 }
 
 std::vector<Catalog::Entry> Catalog::List() const { return impl_->core->List(); }
+
+void Catalog::Flush() { impl_->core->Flush(); }
 
 void Catalog::SetNamed(std::vector<std::pair<std::string, std::string>> named) {
   impl_->core->SetNamed(std::move(named));

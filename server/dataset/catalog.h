@@ -29,6 +29,8 @@ class Catalog {
     uint64_t max_sample_bytes = 256ull << 20;
     int index_threads = 2;
     int idle_kept = 8;
+    std::string state_dir = {};  // absolute: keeps index snapshots there; empty: keeps none
+    uint64_t snapshot_bytes = 4ull << 30;
   };
   explicit Catalog(Options options);
   ~Catalog();  // no Open may be under way
@@ -41,8 +43,13 @@ class Catalog {
   // any more. kNotFound, kPermissionDenied (naming roots_field) or kInvalidArgument (a file, an
   // empty class, no class: with torchvision's wording of what was found) name the path. shared_ptr:
   // sessions share a dataset, and the last one, in any order, lets it go.
+  //
+  // `expected_order`: the order fingerprint that a job began with. Its dataset is opened as it was
+  // then, whatever its folder holds now, where a snapshot of it is in memory or on the disk; else
+  // the folder must still have that order, or it is kFailedPrecondition. Empty: as it is now.
   StatusOr<std::shared_ptr<const Dataset>> Open(const DatasetSpec& spec, std::stop_token stop,
-                                                const Progress& progress);
+                                                const Progress& progress,
+                                                const std::string& expected_order = "");
 
   struct Entry {
     std::shared_ptr<const Dataset> dataset;
@@ -50,6 +57,8 @@ class Catalog {
     std::string name;  // as the configuration defines it, else empty
   };
   std::vector<Entry> List() const;
+
+  void Flush();  // waits until the snapshots of what has been opened are written, or cannot be
 
   // SIGHUP: new names hold for the next Open; open datasets stay.
   void SetNamed(std::vector<std::pair<std::string, std::string>> named);

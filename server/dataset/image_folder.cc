@@ -2,7 +2,6 @@
 #include "server/dataset/image_folder.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -21,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "server/base/clock.h"
 #include "server/dataset/entry_notes.h"
+#include "server/dataset/sha256.h"
 
 namespace loaderd::dataset {
 namespace {
@@ -30,35 +29,6 @@ constexpr std::array<const char*, 9> kExtensions = {".jpg", ".jpeg", ".png",  ".
 constexpr int64_t kRacyNs = 2'000'000'000;  // file systems stamp in steps of up to 2 s
 constexpr size_t kMaxClassesTold = 20;
 constexpr uint64_t kSamplesBetweenChecks = 4096;
-
-class Sha256 {
- public:
-  Sha256()
-      : ok_(context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1) {}
-  void Add(std::string_view bytes) {
-    ok_ = ok_ && EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1;
-  }
-  void Add(uint64_t value) {
-    char bytes[8];
-    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> (8 * i));
-    Add(std::string_view(bytes, 8));
-  }
-  StatusOr<std::string> Hex() {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int size = 0;
-    if (!ok_ || EVP_DigestFinal_ex(context_.get(), digest, &size) != 1) {
-      return absl::InternalError("libcrypto made no SHA-256");
-    }
-    return absl::BytesToHexString({reinterpret_cast<const char*>(digest), size});
-  }
-
- private:
-  struct Free {
-    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-  };
-  std::unique_ptr<EVP_MD_CTX, Free> context_{EVP_MD_CTX_new()};
-  bool ok_;
-};
 
 }  // namespace
 
@@ -109,55 +79,50 @@ StatusOr<ImageFolder::Indexed> ImageFolder::Index(const std::string& path, const
   return Indexed{std::move(folder), std::move(state)};
 }
 
+std::unique_ptr<const ImageFolder> ImageFolder::Restore(const std::string& path,
+                                                        const Options& options, FolderIndex index) {
+  std::unique_ptr<ImageFolder> folder(new ImageFolder(path, options));
+  folder->index_ = std::move(index);
+  return folder;
+}
+
 void ImageFolder::Take(ScannedFolder scanned, State& state) {
-  class_names_ = std::move(scanned.class_names);
-  notes_ = std::move(scanned.notes);
+  index_.class_names = std::move(scanned.class_names);
+  index_.notes = std::move(scanned.notes);
   uint64_t samples = 0, name_bytes = 0, path_bytes = 0;
   for (const ScannedDir& dir : scanned.dirs) {
     samples += dir.count;
     name_bytes += dir.names.size();
     path_bytes += dir.path.size() + 1;
   }
-  dirs_.reserve(scanned.dirs.size());
+  index_.dirs.reserve(scanned.dirs.size());
   state.stamps.reserve(scanned.dirs.size());
-  dir_paths_.reserve(path_bytes);
-  names_.reserve(name_bytes);
-  name_offsets_.reserve(samples);
+  index_.dir_paths.reserve(path_bytes);
+  index_.names.reserve(name_bytes);
+  index_.name_offsets.reserve(samples);
   for (ScannedDir& dir : scanned.dirs) {
-    const uint64_t path_begin = dir_paths_.size();
-    dir_paths_.append(dir.path).push_back('\0');
-    const auto begin_dir = [&] {
-      dirs_.push_back({name_offsets_.size(), names_.size(), path_begin, dir.class_index});
-      state.stamps.push_back(dir.stamp);
-    };
-    begin_dir();
-    for (size_t at = 0; at < dir.names.size();) {
-      const size_t size = std::strlen(dir.names.c_str() + at) + 1;
-      // Offsets have 32 bits: a directory with more than 4 GiB of names goes on as another one.
-      if (names_.size() - dirs_.back().names_begin > UINT32_MAX) begin_dir();
-      name_offsets_.push_back(static_cast<uint32_t>(names_.size() - dirs_.back().names_begin));
-      names_.append(dir.names, at, size);
-      at += size;
-    }
+    const size_t added = index_.AddDir(dir.path, dir.class_index, dir.names);
+    state.stamps.insert(state.stamps.end(), added, dir.stamp);
     dir = {};  // gives its memory back before the next is taken over
   }
 }
 
 Status ImageFolder::CheckClasses() const {
-  const std::string seen = notes_.empty() ? "" : absl::StrCat(". Seen: ", Told(notes_));
-  if (class_names_.empty()) {
+  const std::string seen = notes().empty() ? "" : absl::StrCat(". Seen: ", Told(notes()));
+  if (class_names().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("Couldn't find any class folder in ", printable_path_, seen, "."));
   }
-  std::vector<bool> filled(class_names_.size());
-  for (size_t i = 0; i < dirs_.size(); ++i) {
-    const uint64_t end = i + 1 < dirs_.size() ? dirs_[i + 1].first_sample : size();
-    if (end > dirs_[i].first_sample) filled[static_cast<size_t>(dirs_[i].class_index)] = true;
+  const std::vector<Dir>& dirs = index_.dirs;
+  std::vector<bool> filled(class_names().size());
+  for (size_t i = 0; i < dirs.size(); ++i) {
+    if (index_.EndOf(i) > dirs[i].first_sample)
+      filled[static_cast<size_t>(dirs[i].class_index)] = true;
   }
   std::vector<std::string> empty;
   const auto count = static_cast<size_t>(std::count(filled.begin(), filled.end(), false));
   for (size_t i = 0; i < filled.size() && empty.size() < kMaxClassesTold; ++i) {
-    if (!filled[i]) empty.push_back(Printable(class_names_[i]));
+    if (!filled[i]) empty.push_back(Printable(class_names()[i]));
   }
   if (count == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -170,32 +135,34 @@ Status ImageFolder::MakeFingerprint(const std::stop_token& stop) {
   constexpr std::string_view kNul("", 1);
   Sha256 sha;
   sha.Add("loaderd order 1");
-  sha.Add(uint64_t{class_names_.size()});
-  for (const std::string& name : class_names_) {
+  sha.Add(uint64_t{class_names().size()});
+  for (const std::string& name : class_names()) {
     sha.Add(name);
     sha.Add(kNul);
   }
   sha.Add(size());
   std::string relative;
-  for (size_t d = 0; d < dirs_.size(); ++d) {
-    const uint64_t end = d + 1 < dirs_.size() ? dirs_[d + 1].first_sample : size();
-    for (uint64_t i = dirs_[d].first_sample; i < end; ++i) {
+  for (size_t d = 0; d < index_.dirs.size(); ++d) {
+    const Dir& dir = index_.dirs[d];
+    const uint64_t end = index_.EndOf(d);
+    for (uint64_t i = dir.first_sample; i < end; ++i) {
       if (i % kSamplesBetweenChecks == 0 && stop.stop_requested()) {
         return absl::CancelledError(absl::StrCat(printable_path_, ": indexing cancelled"));
       }
-      relative.assign(dir_paths_.c_str() + dirs_[d].path_begin).push_back('/');
-      relative.append(names_.c_str() + dirs_[d].names_begin + name_offsets_[i]).push_back('\0');
+      relative.assign(index_.PathOf(dir)).push_back('/');
+      relative.append(index_.NameOf(dir, i)).push_back('\0');
       sha.Add(relative);
     }
   }
-  ASSIGN_OR_RETURN(order_fingerprint_, sha.Hex());
+  ASSIGN_OR_RETURN(const std::string digest, sha.Finish());
+  index_.order_fingerprint = absl::BytesToHexString(digest);
   return absl::OkStatus();
 }
 
 bool ImageFolder::Unchanged(const State& state) const {
   if (state.racy) return false;
-  for (size_t i = 0; i < dirs_.size(); ++i) {
-    const char* relative = dir_paths_.c_str() + dirs_[i].path_begin;
+  for (size_t i = 0; i < index_.dirs.size(); ++i) {
+    const char* relative = index_.PathOf(index_.dirs[i]);
     struct stat status;
     const Status found =
         roots_->Stat(*relative == '\0' ? root_ : absl::StrCat(root_, "/", relative), status);
@@ -205,17 +172,17 @@ bool ImageFolder::Unchanged(const State& state) const {
 }
 
 bool ImageFolder::Same(const ImageFolder& other) const {
-  return order_fingerprint_ == other.order_fingerprint_ && root_ == other.root_ &&
-         dir_paths_ == other.dir_paths_ && notes_ == other.notes_ &&
-         dirs_.size() == other.dirs_.size() && max_sample_bytes_ == other.max_sample_bytes_ &&
-         roots_ == other.roots_;
+  return order_fingerprint() == other.order_fingerprint() && root_ == other.root_ &&
+         index_.dir_paths == other.index_.dir_paths && notes() == other.notes() &&
+         index_.dirs.size() == other.index_.dirs.size() &&
+         max_sample_bytes_ == other.max_sample_bytes_ && roots_ == other.roots_;
 }
 
 const ImageFolder::Dir& ImageFolder::DirOf(uint64_t index) const {
   assert(index < size());
   // The last that begins at or before it: those without samples begin where the next does.
   const auto after =
-      std::upper_bound(dirs_.begin(), dirs_.end(), index,
+      std::upper_bound(index_.dirs.begin(), index_.dirs.end(), index,
                        [](uint64_t at, const Dir& dir) { return at < dir.first_sample; });
   return *std::prev(after);
 }
@@ -225,8 +192,8 @@ int64_t ImageFolder::label(uint64_t index) const { return DirOf(index).class_ind
 void ImageFolder::SetPath(uint64_t index, std::string& path) const {
   const Dir& dir = DirOf(index);
   path.assign(root_).append(root_ == "/" ? "" : "/");
-  path.append(dir_paths_.c_str() + dir.path_begin).push_back('/');
-  path.append(names_.c_str() + dir.names_begin + name_offsets_[index]);
+  path.append(index_.PathOf(dir)).push_back('/');
+  path.append(index_.NameOf(dir, index));
 }
 
 std::string ImageFolder::PathOf(uint64_t index) const {
@@ -294,14 +261,7 @@ Status ImageFolder::ReadOnce(const std::string& path, ByteBuffer& bytes) const {
 }
 
 uint64_t ImageFolder::index_bytes() const {
-  uint64_t bytes = sizeof(*this) + root_.capacity() + printable_path_.capacity() +
-                   dir_paths_.capacity() + names_.capacity() + dirs_.capacity() * sizeof(Dir) +
-                   name_offsets_.capacity() * sizeof(uint32_t) +
-                   class_names_.capacity() * sizeof(std::string);
-  for (const std::string& name : class_names_) {
-    if (name.capacity() > std::string().capacity()) bytes += name.capacity();
-  }
-  return bytes;
+  return sizeof(*this) + root_.capacity() + printable_path_.capacity() + index_.bytes();
 }
 
 }  // namespace loaderd::dataset

@@ -11,6 +11,7 @@
 
 #include "server/base/status.h"
 #include "server/dataset/dataset.h"
+#include "server/dataset/folder_index.h"
 #include "server/dataset/folder_scan.h"
 #include "server/dataset/roots.h"
 #include "server/dataset/storage_health.h"
@@ -22,8 +23,8 @@ namespace loaderd::dataset {
 bool IsImageName(std::string_view name);
 
 // torchvision's ImageFolder: one class a folder, classes and files in byte order of their names,
-// links followed. The order is that of `sorted(os.walk(class, followlinks=True))`. Keeps 4 bytes a
-// sample beside its name, and no descriptor.
+// links followed. The order is that of `sorted(os.walk(class, followlinks=True))`. Keeps a
+// FolderIndex and no descriptor.
 class ImageFolder final : public Dataset {
  public:
   struct Options {
@@ -46,6 +47,9 @@ class ImageFolder final : public Dataset {
   // `path` is absolute. `found` counts samples while it runs. Errors as Catalog::Open says.
   static StatusOr<Indexed> Index(const std::string& path, const Options& options,
                                  std::stop_token stop, std::atomic<uint64_t>& found);
+  // With an index that was made before; the folder is not looked at.
+  static std::unique_ptr<const ImageFolder> Restore(const std::string& path, const Options& options,
+                                                    FolderIndex index);
 
   // True when no directory has changed since. Asks the file system for each of them.
   bool Unchanged(const State& state) const;
@@ -53,27 +57,23 @@ class ImageFolder final : public Dataset {
   bool Same(const ImageFolder& other) const;
 
   const Roots* roots() const { return roots_.get(); }
+  const FolderIndex& index() const { return index_; }
 
-  uint64_t size() const override { return name_offsets_.size(); }
+  uint64_t size() const override { return index_.size(); }
   int64_t label(uint64_t index) const override;
   Status Read(uint64_t index, ByteBuffer& bytes) const override;
   std::string Name(uint64_t index) const override;
-  const std::vector<std::string>& class_names() const override { return class_names_; }
-  const std::string& order_fingerprint() const override { return order_fingerprint_; }
+  const std::vector<std::string>& class_names() const override { return index_.class_names; }
+  const std::string& order_fingerprint() const override { return index_.order_fingerprint; }
   const std::string& path() const override { return printable_path_; }
   std::string_view kind() const override { return "image_folder"; }
   uint64_t index_bytes() const override;
   double index_seconds() const override { return index_seconds_; }
-  const std::vector<EntryNote>& notes() const override { return notes_; }
+  const std::vector<EntryNote>& notes() const override { return index_.notes; }
   StorageCounts storage() const override { return storage_.counts(); }
 
  private:
-  struct Dir {
-    uint64_t first_sample = 0;
-    uint64_t names_begin = 0;  // in names_; offsets of samples count from here
-    uint64_t path_begin = 0;   // in dir_paths_
-    int64_t class_index = -1;
-  };
+  using Dir = FolderIndex::Dir;
 
   ImageFolder(const std::string& path, const Options& options);
   void Take(ScannedFolder scanned, State& state);
@@ -89,13 +89,7 @@ class ImageFolder final : public Dataset {
   const std::string printable_path_;
   const std::shared_ptr<const Roots> roots_;
   const uint64_t max_sample_bytes_;
-  std::vector<std::string> class_names_;
-  std::vector<Dir> dirs_;               // by first_sample
-  std::string dir_paths_;               // relative to root_, each with a NUL behind it
-  std::string names_;                   // likewise
-  std::vector<uint32_t> name_offsets_;  // one a sample
-  std::string order_fingerprint_;
-  std::vector<EntryNote> notes_;
+  FolderIndex index_;
   double index_seconds_ = 0;
   mutable StorageHealth storage_;
 };

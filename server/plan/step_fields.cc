@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+
 namespace loaderd::plan {
 namespace {
 constexpr int kMaxChannels = 4;

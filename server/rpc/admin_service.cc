@@ -8,6 +8,7 @@
 #include <utility>  // before Asio: Boost 1.74 misses it under GCC 12
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "grpcpp/server_context.h"
 #include "loaderd/v1/admin.grpc.pb.h"
 #include "server/base/descriptors.h"
@@ -193,6 +194,7 @@ class AdminService final : public v1::Admin::CallbackService {
     status.set_fleet_threads(facts.fleet_threads);
     status.set_reader_threads(facts.reader_threads);
     status.set_fleet_reason(facts.fleet_reason);
+    status.set_mount_namespace(facts.mount_namespace);
     for (const Budget* budget : options_.budgets) *status.add_budget() = ToUse(*budget);
     status.set_descriptor_soft_limit(facts.descriptor_soft_limit);
     status.set_descriptor_hard_limit(facts.descriptor_hard_limit);

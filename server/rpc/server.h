@@ -42,6 +42,7 @@ class Server {
     std::string socket;
     std::string segment_socket;
     std::string fleet_reason;
+    std::string mount_namespace;
     uint32_t fleet_threads = 0;
     uint32_t reader_threads = 0;
     uint64_t descriptor_soft_limit = 0;

@@ -183,12 +183,15 @@ StatusOr<v1::Opened> SessionCall::TryOpen(const v1::Open& open) {
     Enqueue(std::move(outgoing));
   };
   ASSIGN_OR_RETURN(std::shared_ptr<const dataset::Dataset> dataset,
-                   front_.catalog.Open(job.dataset, opening_.get_token(), progress));
+                   front_.catalog.Open(job.dataset, opening_.get_token(), progress,
+                                       open.expected_order_fingerprint()));
+  const std::string order_fingerprint = dataset->order_fingerprint();
   const engine::Owner owner = {.uid = peer_.uid,
                                .pid = peer_.pid,
                                .client = Printable(open.client().substr(0, kMaxClientBytes))};
   ASSIGN_OR_RETURN(session_, front_.engine.Open(job, std::move(dataset), owner, inline_, this));
   v1::Opened opened = ToOpened(*session_, inline_);
+  opened.set_order_fingerprint(order_fingerprint);
   if (!inline_) {
     ASSIGN_OR_RETURN(token_, front_.door.Issue(peer_, session_->segment_fd()));
     opened.set_segment_token(token_);

@@ -34,11 +34,12 @@ SHARED = pathlib.Path(os.environ.get("LOADERD_SHARED", ROOT.parent / "shared"))
 
 @pytest.fixture(autouse=True)
 def runtime_dir(tmp_path, monkeypatch):
-    """XDG_RUNTIME_DIR of this test alone; a user daemon that a client started in it is ended."""
+    """XDG_RUNTIME_DIR and XDG_STATE_HOME of this test alone; a user daemon that a client started in it is ended."""
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     monkeypatch.setenv("LOADERD_SYSTEM_SOCKET", str(folder / "none.sock"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PYTHONPATH", f"{CLIENT}:{SUPPORT}")
     monkeypatch.delenv("LOADERD_SOCKET", raising=False)
     yield folder
@@ -97,6 +98,16 @@ def user_daemon(runtime_dir):
     folder.mkdir(mode=0o700)
     with daemon_support.Daemon(folder=folder) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory):
+    """The service's generated modules by name, for stock grpcio."""
+    pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
+    import stock_client
+
+    with stock_client.generated(tmp_path_factory.mktemp("stubs")) as modules:
+        yield modules
 
 
 class Control:

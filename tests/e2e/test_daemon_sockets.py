@@ -189,7 +189,7 @@ def test_detach_returns_when_both_sockets_listen() -> None:
         )
         assert answer.returncode == 0
         assert connects(path) and connects(segment_path(path))
-        pid = int(pathlib.Path(folder, "loaderd.lock").read_text())
+        pid = int(pathlib.Path(folder, "loaderd.lock").read_text().split()[0])
         assert pathlib.Path(f"/proc/{pid}/comm").read_text() == "loaderd\n"
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + 20
@@ -209,7 +209,7 @@ def test_detach_with_closed_standard_streams_keeps_sockets_off_their_numbers() -
             check=True,
             timeout=20,
         )
-        pid = int(pathlib.Path(folder, "loaderd.lock").read_text())
+        pid = int(pathlib.Path(folder, "loaderd.lock").read_text().split()[0])
         assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)} == {"/dev/null"}
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + 20

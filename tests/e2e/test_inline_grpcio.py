@@ -2,63 +2,22 @@
 """The service without our client: stock grpcio, with stubs generated here, reads by inline delivery."""
 
 import contextlib
-import importlib
 import os
 import pathlib
-import queue
 import socket
-import sys
 import time
 
 import numpy as np
 import pytest
-from conftest import ROOT, files_of, run_python, wait_until
+from conftest import files_of, run_python, wait_until
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
-protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
+
+from stock_client import Call, open_inline, read_epoch  # noqa: E402
 
 import daemon as daemon_support  # noqa: E402
 import loaderd  # noqa: E402
 import loaderd.transforms as T  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def stubs(tmp_path_factory):
-    """Modules job_pb2, loader_pb2, loader_pb2_grpc, in a package path of their own."""
-    out = tmp_path_factory.mktemp("stubs")
-    protos = [str(path) for path in (ROOT / "proto" / "loaderd" / "v1").glob("*.proto")]
-    arguments = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={out}", f"--grpc_python_out={out}", *protos]
-    assert protoc.main(arguments) == 0
-    # The generated modules import one another as loaderd.v1.…, which the client's package has no part of.
-    package = [str(out / "loaderd")]
-    loaderd.__path__ += package
-    try:
-        yield {
-            name: importlib.import_module(f"loaderd.v1.{name}") for name in ("job_pb2", "loader_pb2", "loader_pb2_grpc")
-        }
-    finally:
-        for part in package:
-            loaderd.__path__.remove(part)
-        for name in [name for name in sys.modules if name.startswith("loaderd.v1")]:
-            del sys.modules[name]
-
-
-class Call:
-    """One Session call: requests by put(), responses by next()."""
-
-    def __init__(self, stubs, channel):
-        self._requests = queue.Queue()
-        stub = stubs["loader_pb2_grpc"].LoaderStub(channel)
-        self.responses = stub.Session(iter(self._requests.get, None), timeout=60)
-
-    def put(self, request):
-        self._requests.put(request)
-
-    def next(self):
-        return next(self.responses)
-
-    def end(self):
-        self._requests.put(None)
 
 
 @pytest.fixture
@@ -67,42 +26,6 @@ def call(stubs, daemon):
         call = Call(stubs, channel)
         yield call
         call.end()
-
-
-def open_inline(stubs, call, folder, transform, batch_size):
-    pb = stubs["loader_pb2"]
-    spec = stubs["job_pb2"].JobSpec(batch_size=batch_size, transform=transform)
-    spec.dataset.image_folder.path = str(folder)
-    call.put(pb.SessionRequest(open=pb.Open(spec=spec, delivery=pb.DELIVERY_WAY_INLINE)))
-    while (response := call.next()).WhichOneof("response") == "indexing":
-        pass
-    return response.opened
-
-
-def read_epoch(stubs, call, opened, epoch=0):
-    """Yields (BatchRef, fields by name)."""
-    pb = stubs["loader_pb2"]
-    call.put(pb.SessionRequest(start_epoch=pb.StartEpoch(epoch=epoch, start=epoch + 1)))
-    call.put(pb.SessionRequest(want=pb.Want(count=2)))
-    while True:
-        response = call.next()
-        kind = response.WhichOneof("response")
-        if kind == "epoch_end":
-            return
-        ref = response.batch
-        assert kind == "batch" and ref.handling == pb.HANDLING_INLINE
-        data = bytearray()
-        while len(data) < ref.inline_bytes:
-            chunk = call.next().chunk.data
-            assert 0 < len(chunk) <= 1 << 20
-            data += chunk
-        assert len(data) == ref.inline_bytes
-        fields = {}
-        for field in opened.field:
-            shape = (ref.count, *field.shape[1:])
-            fields[field.name] = np.ndarray(shape, field.dtype, data, field.offset, tuple(field.stride_bytes))
-        yield ref, fields
-        call.put(pb.SessionRequest(want=pb.Want(count=1)))
 
 
 def test_stock_grpc_reads_two_epochs_with_the_pixels_that_the_client_gets(stubs, photos, daemon, call):

@@ -145,6 +145,17 @@ def test_member_of_the_group_reads_an_epoch_before_and_after_a_restart(machine: 
     assert json.loads(read_epoch(machine, "trainer").stdout) == list(range(SAMPLES))
 
 
+def test_index_snapshots_are_kept_in_the_unit_s_state_directory(machine: SystemdMachine) -> None:
+    read_epoch(machine, "trainer")
+    assert "state directory /var/lib/loaderd" in machine.journal("loaderd")
+    machine.run("systemctl", "restart", "loaderd")  # a stop writes what waits to be written
+    listed = machine.run("sh", "-c", "stat -c '%U %a %n' /var/lib/loaderd /var/lib/loaderd/snapshots/*").stdout
+    folder, *files = listed.splitlines()
+    assert folder == "loaderd 700 /var/lib/loaderd"
+    assert files and all(re.match(r"loaderd 600 .*\.index$", file) for file in files), listed
+    assert "are not kept" not in machine.journal("loaderd")
+
+
 def test_path_outside_of_the_roots_is_refused_naming_the_field(machine: SystemdMachine) -> None:
     answer = read_epoch(machine, "trainer", path="/usr/share", check=False)
     assert answer.returncode != 0

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/src/locate.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
+#include "client/cpp/src/fork_guard.h"
 #include "client/cpp/src/text.h"
 #include "client/cpp/src/unix_socket.h"
 
@@ -65,6 +69,20 @@ Status MakePrivate(const std::string& folder) {
   return Error(LOADERD_FAILED_PRECONDITION, name + fault + kCure);
 }
 
+// As readlink(2) of it says, "mnt:[4026531841]"; empty where /proc does not tell.
+std::string MountNamespace() {
+  char name[64];
+  const ssize_t length = ::readlink("/proc/self/ns/mnt", name, sizeof name);
+  return length > 0 ? std::string(name, static_cast<size_t>(length)) : "";
+}
+
+Status LocateIn(const std::string& folder, Place* place) {
+  Status status = ParseSocketPath(folder + "/loaderd.sock", "the user's folder", &place->socket);
+  if (!status.ok()) return status;
+  place->origin = Origin::kUser;
+  return MakePrivate(folder);
+}
+
 }  // namespace
 
 Status Locate(const Options& options, Place* place) {
@@ -89,12 +107,31 @@ Status Locate(const Options& options, Place* place) {
   return LocateUser(place);
 }
 
-Status LocateUser(Place* place) {
-  const std::string folder = UserFolder();
-  Status status = ParseSocketPath(folder + "/loaderd.sock", "the user's folder", &place->socket);
-  if (!status.ok()) return status;
-  place->origin = Origin::kUser;
-  return MakePrivate(folder);
+Status LocateUser(Place* place) { return LocateIn(UserFolder(), place); }
+
+Status LocateUserHere(Place* place) {
+  std::string number;
+  for (const char c : MountNamespace()) {
+    if (c >= '0' && c <= '9') number += c;
+  }
+  return LocateIn(UserFolder() + "-" + number, place);
+}
+
+bool IsElsewhere(const std::string& socket) {
+  const std::string here = MountNamespace();
+  std::string path = socket;
+  if (path.ends_with(".sock")) path.resize(path.size() - 5);
+  path += ".lock";
+  const GuardedFd lock(
+      [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
+  // Who can have the lock reads what a dead daemon left; the one that listens does without.
+  if (here.empty() || !lock.ok() || ::flock(lock.get(), LOCK_SH | LOCK_NB) == 0) return false;
+  char text[128];
+  const ssize_t size = ::pread(lock.get(), text, sizeof text, 0);
+  const std::string_view told(text, size > 0 ? static_cast<size_t>(size) : 0);
+  const size_t begin = told.find("mnt:[");
+  if (begin == std::string_view::npos) return false;
+  return told.substr(begin, told.find('\n', begin) - begin) != here;
 }
 
 }  // namespace loaderd::client

@@ -25,5 +25,11 @@ struct Place {
 Status Locate(const Options& options, Place* place);
 // The user's place. Makes its folder, and refuses one that others could have put there.
 Status LocateUser(Place* place);
+// The same for this mount namespace alone: the folder's name ends in the namespace's number.
+Status LocateUserHere(Place* place);
+
+// Whether the daemon that listens on the user's `socket` is one of another mount namespace, where
+// the same paths lead to other files. It says so in the lock that it holds beside its socket.
+bool IsElsewhere(const std::string& socket);
 
 }  // namespace loaderd::client

@@ -57,11 +57,22 @@ using Talk =
     std::function<Status(const Place& place, std::unique_ptr<GuardedFd> fd, Patience* patience)>;
 
 // One daemon; tried again where it left just as we came.
-Status TalkTo(const Options& options, const Place& place, Patience* patience, const Talk& talk) {
+Status TalkTo(const Options& options, Place place, Patience* patience, const Talk& talk) {
+  bool here = false;  // the user's place is one for this mount namespace alone
   for (int tries = 1;; ++tries) {
     std::unique_ptr<GuardedFd> fd;
     Status status = ConnectTo(options, place, patience, &fd);
     if (!status.ok()) return status;
+    if (place.origin == Origin::kUser && !here && IsElsewhere(place.socket)) {
+      const std::string there = place.socket;
+      status = LocateUserHere(&place);
+      if (!status.ok()) return status;
+      options.Log("the daemon at " + Printable(there) +
+                  " is of another mount namespace, where paths lead to other files; going to " +
+                  Printable(place.socket));
+      here = true;
+      continue;
+    }
     status = talk(place, std::move(fd), patience);
     const bool may_start = place.origin == Origin::kUser && !options.no_start;
     if (status.code != LOADERD_UNAVAILABLE || !may_start || tries == kTries) return status;

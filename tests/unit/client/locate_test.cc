@@ -2,6 +2,8 @@
 // Which daemon a client goes to, and what it says of places where there is none.
 #include "client/cpp/src/locate.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,6 +12,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "client/cpp/src/fork_guard.h"
 #include "client/cpp/src/unix_socket.h"
 #include "tests/unit/client/environment.h"
 #include "tests/unit/client/session_fixture.h"
@@ -191,6 +194,70 @@ TEST_F(LocateTest, OtherRefusalsOfTheSystemsDaemonStand) {
   StartDaemon(std::move(options));
   const ScopedVariable variable("LOADERD_SYSTEM_SOCKET", folder_ / "d.sock");
   EXPECT_EQ(OpenAt(nullptr), LOADERD_INVALID_ARGUMENT);
+}
+
+// The daemon of another mount namespace is known by the lock that it holds.
+class ElsewhereTest : public LocateTest {
+ protected:
+  ElsewhereTest() {
+    ::mkdir((folder_ / "loaderd").c_str(), 0700);
+    there_ = std::make_unique<FakeDaemon>(folder_ / "loaderd/loaderd.sock", FakeDaemon::Options());
+    std::string number = here_.substr(5);
+    number.pop_back();
+    private_ = "loaderd-" + number;
+  }
+  // The lock beside the user's socket, held while the result lives.
+  std::unique_ptr<GuardedFd> Lock(const std::string& text) {
+    const std::string path = folder_ / "loaderd/loaderd.lock";
+    std::ofstream(path) << text;
+    auto lock = std::make_unique<GuardedFd>([&] { return ::open(path.c_str(), O_RDWR); });
+    EXPECT_EQ(::flock(lock->get(), LOCK_EX | LOCK_NB), 0);
+    return lock;
+  }
+  std::string ServedAt() {
+    const loaderd_code code = OpenAt(nullptr);
+    EXPECT_EQ(code, LOADERD_OK) << loaderd_error();
+    if (code != LOADERD_OK) return {};
+    const std::string socket = loaderd_opened_of(session_)->socket;
+    loaderd_close(std::exchange(session_, nullptr));
+    return socket.substr(folder_.path().size() + 1);
+  }
+
+  const std::string here_ = std::filesystem::read_symlink("/proc/self/ns/mnt");
+  std::string private_;
+  std::unique_ptr<FakeDaemon> there_;
+};
+
+TEST_F(ElsewhereTest, DaemonOfThisNamespaceOrOneThatDoesNotSayIsUsed) {
+  EXPECT_EQ(ServedAt(), "loaderd/loaderd.sock");  // no lock, as under socket activation
+  for (const std::string& text : {"12\n" + here_ + "\n", std::string("12\n"), std::string()}) {
+    const auto lock = Lock(text);
+    EXPECT_EQ(ServedAt(), "loaderd/loaderd.sock") << text;
+  }
+  Lock("12\nmnt:[1]\n");  // of a dead daemon
+  EXPECT_EQ(ServedAt(), "loaderd/loaderd.sock");
+  EXPECT_THAT(log_, testing::IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(folder_ / private_));
+}
+
+TEST_F(ElsewhereTest, DaemonOfAnotherNamespaceIsLeftAloneForAFolderWithASuffix) {
+  const auto lock = Lock("12\nmnt:[1]\n");
+  EXPECT_EQ(OpenAt(nullptr), LOADERD_UNAVAILABLE);  // nothing is started in this test
+  EXPECT_THAT(loaderd_error(), HasSubstr(private_ + "/loaderd.sock"));
+  struct stat facts;
+  ASSERT_EQ(::stat((folder_ / private_).c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777, 0700u);
+  log_.clear();
+  FakeDaemon own(folder_ / (private_ + "/loaderd.sock"), {});
+  EXPECT_EQ(ServedAt(), private_ + "/loaderd.sock");
+  EXPECT_THAT(log_, testing::ElementsAre(AllOf(HasSubstr("another mount namespace"),
+                                               HasSubstr("loaderd/loaderd.sock"),
+                                               HasSubstr(private_ + "/loaderd.sock"))));
+  EXPECT_THAT(there_->Heard(), testing::IsEmpty());
+  // Whoever names it gets it.
+  const std::string named = folder_ / "loaderd/loaderd.sock";
+  ASSERT_EQ(OpenAt(named.c_str()), LOADERD_OK) << loaderd_error();
+  loaderd_close(std::exchange(session_, nullptr));
 }
 
 TEST_F(LocateTest, UsersFolderIsMadePrivate) {

@@ -67,6 +67,8 @@ TEST_F(ConfigTest, EmptyFileGivesTheDefaults) {
   EXPECT_EQ(config->max_storage_failures, 100u);
   EXPECT_EQ(config->stop_deadline_s, 10u);
   EXPECT_EQ(config->fleet_threads, 0u);
+  EXPECT_EQ(config->state_dir, "");
+  EXPECT_EQ(config->snapshot_bytes, 4ull << 30);
 }
 
 TEST_F(ConfigTest, UserModeNeedsNoFileAndItsSocketIsItsOwn) {
@@ -89,6 +91,7 @@ TEST_F(ConfigTest, EveryFieldIsTaken) {
     dataset_root: "/data" dataset_root: "/more"
     dataset { name: "one" image_folder: "/data/one" }
     stop_deadline_s: 3
+    state_dir: "/srv/state" snapshot_bytes: 1048576
     log_level: LOG_LEVEL_WARNING)");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->paths.segment_socket, "/run/a-segment.sock");
@@ -109,6 +112,8 @@ TEST_F(ConfigTest, EveryFieldIsTaken) {
   EXPECT_EQ(config->max_reads_in_flight, 11u);
   EXPECT_THAT(config->dataset_roots, ElementsAre("/data", "/more"));
   EXPECT_THAT(config->datasets, ElementsAre(Pair("one", "/data/one")));
+  EXPECT_EQ(config->state_dir, "/srv/state");
+  EXPECT_EQ(config->snapshot_bytes, 1048576u);
   EXPECT_EQ(config->stop_deadline_s, 3u);
   EXPECT_EQ(config->log_level, LogLevel::kWarning);
 }
@@ -255,6 +260,14 @@ TEST_F(ConfigTest, HostileBytesAreRefusedAndNoMore) {
       EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
     }
   }
+}
+
+TEST_F(ConfigTest, StateDirAndItsBoundsAreChecked) {
+  EXPECT_THAT(Errors("state_dir: \"state\"\nsnapshot_bytes: 1000"),
+              ElementsAre(AllOf(HasSubstr("loaderd.txtpb:1: state_dir: "),
+                                HasSubstr("must be an absolute path")),
+                          AllOf(HasSubstr("loaderd.txtpb:2: snapshot_bytes: "),
+                                HasSubstr("1000 is out of range: 1048576 to"))));
 }
 
 }  // namespace

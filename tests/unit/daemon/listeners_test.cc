@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 
@@ -79,8 +80,10 @@ TEST_F(ListenersTest, BothSocketsListenAndLeaveNothingBehind) {
     EXPECT_TRUE(Connects(options_.paths.segment_socket));
     std::ifstream lock(options_.paths.lock);
     pid_t pid = 0;
-    lock >> pid;
+    std::string mount_namespace;
+    lock >> pid >> mount_namespace;
     EXPECT_EQ(pid, ::getpid());
+    EXPECT_EQ(mount_namespace, std::filesystem::read_symlink("/proc/self/ns/mnt"));
     EXPECT_EQ(FilesLeft(), 3u);
   }
   EXPECT_EQ(FilesLeft(), 0u);
@@ -208,6 +211,30 @@ TEST_F(ListenersTest, MissingOneIsMadeBesideThePassedOne) {
   EXPECT_EQ((*listeners)->paths().socket, path);
   EXPECT_TRUE(Connects(folder_ + "/other-segment.sock"));
   EXPECT_THAT((*listeners)->description(), HasSubstr("other.sock (passed) segment_socket="));
+}
+
+TEST_F(ListenersTest, UsersDaemonSaysWhereItsPathsLeadBesidePassedSocketsToo) {
+  options_.lock_passed = true;
+  const std::string here = std::filesystem::read_symlink("/proc/self/ns/mnt");
+  const auto both = [&] {
+    auto passed = Passed(Bound(folder_ + "/d.sock"));
+    passed.push_back({Bound(folder_ + "/d-segment.sock"), "unknown"});
+    return passed;
+  };
+  {
+    const auto listeners = Open(both());
+    ASSERT_TRUE(listeners.ok()) << listeners.status();
+    std::ostringstream lock;
+    lock << std::ifstream(options_.paths.lock).rdbuf();
+    EXPECT_EQ(lock.str(), absl::StrCat(::getpid(), "\n", here, "\n"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(options_.paths.lock));
+  for (const char* const socket : {"/d.sock", "/d-segment.sock"})
+    std::filesystem::remove(folder_ + socket);
+  // Where the lock cannot be had, the sockets serve all the same.
+  ASSERT_EQ(::mkfifo(options_.paths.lock.c_str(), 0600), 0);
+  EXPECT_TRUE(Open(both()).ok());
+  EXPECT_TRUE(std::filesystem::is_fifo(options_.paths.lock));
 }
 
 TEST_F(ListenersTest, SegmentSocketThatClientsWouldNotFindIsRefused) {
