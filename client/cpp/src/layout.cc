@@ -119,6 +119,7 @@ Layout::Layout(Opened opened, bool inline_delivery, std::string socket)
       .delivery = inline_delivery ? LOADERD_INLINE : LOADERD_MAPPED,
       .job_fingerprint = opened_.job_fingerprint.c_str(),
       .plain_loop_copies = opened_.plain_loop_copies ? 1 : 0,
+      .order_fingerprint = opened_.order_fingerprint.c_str(),
   };
 }
 

@@ -110,7 +110,7 @@ Status WithDaemon(const Options& options, const Talk& talk) {
 Status Handshake(Channel* channel, std::string_view job_json, DeliveryWay delivery,
                  const Options& options, Patience* patience, Opened* opened) {
   channel->Begin(kSessionMethod);
-  channel->Send(EncodeOpen(job_json, delivery, options.client));
+  channel->Send(EncodeOpen(job_json, delivery, options.client, options.expected_order_fingerprint));
   std::string what = "waiting for the daemon at " + Printable(channel->socket()) + " to answer";
   for (;;) {
     std::optional<std::string> message;

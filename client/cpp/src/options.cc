@@ -35,6 +35,9 @@ Status Options::Parse(const loaderd_open_options* given, Options* options) {
   options->client =
       std::string(full.client != nullptr ? full.client : program_invocation_short_name)
           .substr(0, kMaxClient);
+  if (full.expected_order_fingerprint != nullptr) {
+    options->expected_order_fingerprint = full.expected_order_fingerprint;
+  }
   options->log = full.log;
   options->waiting = full.waiting;
   options->waiting_arg = full.waiting_arg;

@@ -17,6 +17,7 @@ struct Options {
   bool no_start = false;
   std::string daemon;  // empty: to be looked for
   std::string client;
+  std::string expected_order_fingerprint;  // empty: any
   void (*log)(const char* line) = nullptr;
   Patience::Waiting waiting = nullptr;
   void* waiting_arg = nullptr;

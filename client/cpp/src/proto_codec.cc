@@ -88,6 +88,7 @@ Opened DecodeOpened(const pbf_reader& reader) {
       case tag_and_type(9, kVarint): out.epoch_samples = field.get_uint64(); return true;
       case tag_and_type(10, kBytes): out.job_fingerprint = field.get_string(); return true;
       case tag_and_type(13, kVarint): out.plain_loop_copies = field.get_bool(); return true;
+      case tag_and_type(14, kBytes): out.order_fingerprint = field.get_string(); return true;
       default: return false;
     }
   });
@@ -177,11 +178,15 @@ EntryNote DecodeEntryNote(const pbf_reader& reader) {
 
 }  // namespace
 
-std::string EncodeOpen(std::string_view job_json, DeliveryWay delivery, std::string_view client) {
+std::string EncodeOpen(std::string_view job_json, DeliveryWay delivery, std::string_view client,
+                       std::string_view expected_order_fingerprint) {
   return Request(1, [&](pbf_writer& body) {
     body.add_string(2, job_json.data(), job_json.size());
     body.add_enum(3, static_cast<int32_t>(delivery));
     body.add_string(5, client.data(), client.size());
+    if (!expected_order_fingerprint.empty()) {
+      body.add_string(6, expected_order_fingerprint.data(), expected_order_fingerprint.size());
+    }
   });
 }
 

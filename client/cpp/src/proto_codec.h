@@ -19,7 +19,8 @@ enum class DeliveryWay : int32_t { kMapped = 1, kInline = 2 };
 enum class Handling : int32_t { kLend = 1, kCopy = 2, kInline = 3, kNone = 4 };
 
 // Requests of a Session call.
-std::string EncodeOpen(std::string_view job_json, DeliveryWay delivery, std::string_view client);
+std::string EncodeOpen(std::string_view job_json, DeliveryWay delivery, std::string_view client,
+                       std::string_view expected_order_fingerprint);
 std::string EncodeStartEpoch(uint64_t epoch, uint64_t first_batch, uint64_t start, bool goes_on);
 std::string EncodeWant(uint32_t count);
 std::string EncodeRelease(std::span<const uint32_t> slots);
@@ -50,6 +51,7 @@ struct Opened {
   uint64_t epoch_samples = 0;
   std::string job_fingerprint;
   bool plain_loop_copies = false;
+  std::string order_fingerprint;
 };
 struct BatchRef {
   uint64_t start = 0;

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 NAME = "libloaderd_client.so"
 
 # The second argument (what is waited for) is not used: see `_session.Interruptible`.
@@ -29,6 +29,7 @@ class OpenOptions(ctypes.Structure):
         ("log", LOG),
         ("waiting", WAITING),
         ("waiting_arg", c_void_p),
+        ("expected_order_fingerprint", c_char_p),
     ]
 
 
@@ -57,6 +58,7 @@ class Opened(ctypes.Structure):
         ("delivery", c_int),
         ("job_fingerprint", c_char_p),
         ("plain_loop_copies", c_int),
+        ("order_fingerprint", c_char_p),
     ]
 
 

@@ -45,6 +45,7 @@ struct OpenedSpec {
   uint64_t segment_bytes = 4 * 8192;
   uint64_t num_samples = 40;
   uint64_t num_batches = 10;
+  std::string order_fingerprint = "order-fingerprint";
 };
 
 inline std::string Opened(const OpenedSpec& spec = {}) {
@@ -69,6 +70,7 @@ inline std::string Opened(const OpenedSpec& spec = {}) {
     body.add_string(10, "job-fingerprint");
     body.add_string(900, "of a newer daemon");
     body.add_bool(13, spec.slot_count < 4);
+    body.add_string(14, spec.order_fingerprint);
   });
 }
 
@@ -129,6 +131,7 @@ struct Request {
   std::string json;
   int64_t delivery = 0;
   std::string client;
+  std::string expected_order_fingerprint;
   uint64_t epoch = 0;
   uint64_t first_batch = 0;
   uint64_t start = 0;
@@ -157,6 +160,7 @@ inline Request Understand(std::string_view message) {
       case 12: out.json = body.get_string(); break;
       case 13: out.delivery = body.get_enum(); break;
       case 15: out.client = body.get_string(); break;
+      case 16: out.expected_order_fingerprint = body.get_string(); break;
       case 21: out.epoch = body.get_uint64(); break;
       case 22: out.first_batch = body.get_uint64(); break;
       case 23: out.start = body.get_uint64(); break;

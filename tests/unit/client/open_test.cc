@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <thread>
 
 #include "tests/unit/client/session_fixture.h"
@@ -232,6 +233,24 @@ TEST_F(OpenTest, WrongOptionsAreRefused) {
   options.delivery = 3;
   EXPECT_EQ(loaderd_open("{}", &options, &session_), LOADERD_INVALID_ARGUMENT);
   EXPECT_THAT(loaderd_error(), HasSubstr("delivery is 3"));
+}
+
+TEST_F(OpenTest, ExpectedOrderIsAskedForAndTheOrderThatItHasIsTold) {
+  StartDaemon();
+  loaderd_open_options options = OpenOptions();
+  options.expected_order_fingerprint = "the order of before";
+  ASSERT_EQ(loaderd_open("{}", &options, &session_), LOADERD_OK) << loaderd_error();
+  EXPECT_EQ(daemon_->last_open().expected_order_fingerprint, "the order of before");
+  EXPECT_STREQ(loaderd_opened_of(session_)->order_fingerprint, "order-fingerprint");
+}
+
+TEST_F(OpenTest, OptionsOfAnOlderCallerEndBeforeTheExpectedOrder) {
+  StartDaemon();
+  loaderd_open_options options = OpenOptions();
+  options.expected_order_fingerprint = "not there in the older struct";
+  options.struct_size = offsetof(loaderd_open_options, expected_order_fingerprint);
+  ASSERT_EQ(loaderd_open("{}", &options, &session_), LOADERD_OK) << loaderd_error();
+  EXPECT_EQ(daemon_->last_open().expected_order_fingerprint, "");
 }
 
 TEST_F(OpenTest, DescriptionIsJoinedFromItsParts) {

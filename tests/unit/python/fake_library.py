@@ -24,12 +24,15 @@ class _Session:
 
 
 class FakeLibrary:
-    """Records what is asked of it: `jobs`, `started` (epoch, first batch), `sent` batches, `closed` and `live` batches."""
+    """Records what is asked of it: `jobs`, `expected` orders, `started` (epoch, first batch), `sent` batches, `closed` and `live`
+    batches."""
 
     def __init__(self, num_samples: int = 10, classes: tuple[str, ...] = ("cat", "dog")) -> None:
         self.num_samples = num_samples
         self.classes = classes
         self.jobs: list[dict] = []
+        self.expected: list[str] = []
+        self.order = "f"  # its order fingerprint
         self.started: list[tuple[int, int]] = []
         self.sent: list[list[int]] = []
         self.closed: list[int] = []
@@ -56,6 +59,10 @@ class FakeLibrary:
     def loaderd_open(self, text, options, handle) -> int:
         if self.open_code:
             return self.open_code
+        expected = (options._obj.expected_order_fingerprint or b"").decode()
+        if expected not in ("", self.order):
+            return errors.FAILED_PRECONDITION
+        self.expected.append(expected)
         job = json.loads(text)
         self.jobs.append(job)
         number = len(self.jobs)
@@ -96,6 +103,7 @@ class FakeLibrary:
             0,
             b"f",
             0,
+            self.order.encode(),
         )
         session.offsets = [field.offset for field in fields]
         session.slot_bytes = offset

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define LOADERD_ABI_VERSION 2
+#define LOADERD_ABI_VERSION 3
 #define LOADERD_EXPORT __attribute__((visibility("default")))
 
 /* Values 0 to 16 are gRPC's status codes. */
@@ -74,6 +74,11 @@ typedef struct loaderd_open_options {
                  const char* what); /* called about ten times a second while open waits; non-zero
                                        ends it with LOADERD_CANCELLED; may be NULL */
   void* waiting_arg;
+  const char* expected_order_fingerprint; /* loaderd_opened.order_fingerprint of an earlier session,
+                                             to go on with exactly its samples in its order although
+                                             the data may have changed; where the daemon has them no
+                                             more, open is LOADERD_FAILED_PRECONDITION. NULL or "":
+                                             the data as they are */
 } loaderd_open_options;
 
 typedef struct loaderd_field {
@@ -99,6 +104,8 @@ typedef struct loaderd_opened {
   int delivery; /* LOADERD_MAPPED or LOADERD_INLINE */
   const char* job_fingerprint;
   int plain_loop_copies; /* 1: so few slots that a loop which keeps its last batch copies some */
+  const char* order_fingerprint; /* of the dataset: a hash of its names in order; "" from a daemon
+                                    that tells none */
 } loaderd_opened;
 
 typedef struct loaderd_bad_sample {
