@@ -6,11 +6,12 @@ from __future__ import annotations
 import operator
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import errors
+from . import _session, errors
 from ._session import Session
+from ._state import Cursor, Samples
 from .batch import Batch
 
 _MAX_INDICES_AHEAD = 1 << 20  # the daemon's limit
@@ -25,19 +26,30 @@ class SessionKeeper:
         self._idle: Session | None = None
         self._lock = threading.Lock()
 
-    def take(self, batch_size: int) -> Session:
-        """A session whose slots hold at least `batch_size` samples: the kept one, or a new one."""
+    def take(self, batch_size: int, samples: Samples | None = None) -> Session:
+        """A session whose slots hold at least `batch_size` samples: the kept one, or a new one. samples: it must have these."""
         with self._lock:
             session, self._idle = self._idle, None
-        if session is not None and session.batch_size >= batch_size:
-            return session
         if session is not None:
+            others = samples is not None and samples.order_fingerprint not in ("", session.order_fingerprint)
+            if session.batch_size >= batch_size and not others:
+                return session
             session.close()
-        return self.open(batch_size)
+        return self.open(batch_size, samples)
 
-    def open(self, batch_size: int) -> Session:
-        """A new session."""
-        return Session({**self.job, "batch_size": batch_size}, self._socket)
+    def open(self, batch_size: int, samples: Samples | None = None) -> Session:
+        """A new session. StateError where the daemon has `samples` no more."""
+        job = {**self.job, "batch_size": batch_size}
+        try:
+            return Session(job, self._socket, "" if samples is None else samples.order_fingerprint)
+        except errors.Error as error:
+            if samples is None or error.code != errors.FAILED_PRECONDITION:
+                raise
+            now = _session.describe(job["dataset"], self._socket).num_samples
+            text = "with other names" if now == samples.number else f"it has {now}"
+            raise errors.StateError(
+                f"the dataset is another one: it had {samples.number} samples, and now {text}: {error}"
+            ) from None
 
     def give_back(self, session: Session) -> None:
         """Keeps a session whose epoch has ended, where none is kept."""
@@ -52,21 +64,37 @@ class SessionKeeper:
         return SessionKeeper, (self.job, self._socket)
 
 
-class _Feed:
+class Feed:
     """Explicit order: draws the batches' indices from a sampler, some batches ahead, and streams them.
 
     Indices are drawn in the thread that iterates, inside iter() and next(): as many batches ahead as the daemon has
     slots, and prefetch_factor more.
     """
 
-    def __init__(self, batches: Iterator[Sequence[int]], prefetch: int, capacity: int | None) -> None:
+    def __init__(
+        self,
+        batches: Iterator[Sequence[int]],
+        prefetch: int,
+        capacity: int | None,
+        *,
+        first: int = 0,
+        skip: int = 0,
+        mark: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
+        """capacity: the most samples that a batch has, where that is known. first: the step of the first batch to be delivered,
+        before which `skip` more are drawn and dropped. mark: asked after each draw for what delivered() is to give."""
         self._batches = batches
+        self._mark = mark
+        self._marks: deque[dict[str, Any]] = deque()  # of each pending batch
         self._pending: deque[list[int]] = deque()  # drawn and not yet delivered
         self._sent = 0  # so many of them, from the first on
-        self._first = 0  # step of the first
+        self._first = first  # step of the first
         self._exhausted = False
         self._ended = False
         self._most_ahead = self._ahead = 2 * prefetch + 3
+        for drawn in range(skip):
+            if next(batches, None) is None:
+                raise errors.StateError(f"the sampler gave {drawn} batches; the state is behind {skip} of them")
         self._draw()
         self.capacity = capacity or max(map(len, self._pending), default=1)
 
@@ -76,16 +104,21 @@ class _Feed:
                 batch = [operator.index(index) for index in next(self._batches)]
             except StopIteration:
                 self._exhausted = True
+                if self._mark is not None and self._marks:  # behind its end a sampler is ready for the next epoch
+                    self._marks[-1] = {**self._mark(), "spent": True}
                 return
             if not batch:
                 raise ValueError("batch_sampler gave a batch without an index; leave empty batches out")
             self._pending.append(batch)
+            if self._mark is not None:
+                self._marks.append(self._mark())
 
-    def delivered(self) -> None:
-        """The first batch that was sent has come."""
+    def delivered(self) -> dict[str, Any] | None:
+        """The first batch that was sent has come. What mark() gave when it was drawn."""
         self._pending.popleft()
         self._sent -= 1
         self._first += 1
+        return self._marks.popleft() if self._marks else None
 
     def attach(self, session: Session) -> None:
         """The session from now on, which begins at the next batch to be delivered; what was sent is to be sent again."""
@@ -124,40 +157,42 @@ class EpochIterator:
     def __init__(
         self,
         keeper: SessionKeeper,
-        epoch: int,
+        cursor: Cursor,
         timeout: float,
-        batches: Iterable[Sequence[int]] | None = None,
-        capacity: int | None = None,
+        feed: Feed | None = None,
     ) -> None:
-        """batches: the indices of each, for explicit order. capacity: the most samples that one has, where that is known."""
+        """From the cursor's place on. feed: the indices, for explicit order."""
         self._keeper = keeper
-        self._epoch = epoch
+        self._cursor = cursor
         self._timeout = timeout
         self._lock = threading.RLock()
         self._failure: BaseException | None = None
-        self._feed: _Feed | None = None
-        if batches is not None:
-            self._feed = _Feed(iter(batches), keeper.job["prefetch_factor"], capacity)
-            capacity = self._feed.capacity
-        self._step = 0  # of the next batch
-        self._session: Session | None = keeper.take(capacity or keeper.job["batch_size"])
+        self._feed = feed
+        self._began_at = cursor.at.step
+        capacity = keeper.job["batch_size"] if feed is None else feed.capacity
+        self._session: Session | None = self._has(keeper.take(capacity, cursor.samples))
         try:
             self._start(self._session)
         except errors.UnavailableError:
             self._replace_if_stale(self._session)
 
+    def _has(self, session: Session) -> Session:
+        self._cursor.samples = Samples(session.num_samples, session.order_fingerprint)
+        return session
+
     def _start(self, session: Session) -> None:
-        session.start_epoch(self._epoch, self._step, goes_on=self._feed is None)
+        at = self._cursor.at
+        session.start_epoch(at.epoch, at.step, goes_on=self._feed is None)
         if self._feed is not None:
             self._feed.attach(session)
             self._feed.top_up(session)
 
     def _replace_if_stale(self, session: Session) -> Session:
         """In an except clause: a new session where a kept one's daemon went between two epochs; else raises again."""
-        if session.fresh or self._step:
+        if session.fresh or self._cursor.at.step > self._began_at:
             raise  # noqa: PLE0704 (the caller's exception)
         session.close()
-        self._session = self._keeper.open(session.batch_size)
+        self._session = self._has(self._keeper.open(session.batch_size, self._cursor.samples))
         self._start(self._session)
         return self._session
 
@@ -186,6 +221,7 @@ class EpochIterator:
             if batch is not None:
                 return batch
             session, self._session = self._session, None
+            self._cursor.ended = True
             self._keeper.give_back(session)
         raise StopIteration
 
@@ -195,7 +231,7 @@ class EpochIterator:
             feed.top_up(session)
             if feed.outgrown():
                 session.close()
-                self._session = session = self._keeper.take(feed.capacity)
+                self._session = session = self._has(self._keeper.take(feed.capacity, self._cursor.samples))
                 self._start(session)
         try:
             batch = self._receive(session)
@@ -214,9 +250,8 @@ class EpochIterator:
         return session.next(self._timeout)
 
     def _delivered(self) -> None:
-        self._step += 1
-        if self._feed is not None:
-            self._feed.delivered()
+        mark = None if self._feed is None else self._feed.delivered()
+        self._cursor.taken(self._cursor.at.sampler if mark is None else mark)
 
     def __getstate__(self):
         raise TypeError("an iterator of a loader cannot be pickled; pickle the loader")

@@ -95,7 +95,9 @@ def _log(line: bytes) -> None:
 _LOG = _lib.LOG(_log)
 
 
-def _open_options(socket: str | os.PathLike | None, waiting: Interruptible) -> _lib.OpenOptions:
+def _open_options(
+    socket: str | os.PathLike | None, waiting: Interruptible, expected_order: str = ""
+) -> _lib.OpenOptions:
     options = _lib.OpenOptions()
     options.struct_size = ctypes.sizeof(options)
     options.socket = os.fsencode(socket) if socket is not None else None
@@ -106,6 +108,7 @@ def _open_options(socket: str | os.PathLike | None, waiting: Interruptible) -> _
     options.log = _LOG
     options.waiting = waiting.callback
     options.waiting_arg = waiting.argument
+    options.expected_order_fingerprint = expected_order.encode()
     return options
 
 
@@ -187,14 +190,15 @@ def _end(lib: ctypes.CDLL, handle: int, out: ctypes.c_void_p) -> None:
 class Session:
     """An open session. Ends by close(), or when the object is dropped; batches outlive it. Thread-safe."""
 
-    def __init__(self, job: dict[str, Any], socket: str | os.PathLike | None = None) -> None:
-        """Opens `job` (a JobSpec in JSON form); blocks until the dataset is indexed."""
+    def __init__(self, job: dict[str, Any], socket: str | os.PathLike | None = None, expected_order: str = "") -> None:
+        """Opens `job` (a JobSpec in JSON form); blocks until the dataset is indexed. expected_order: the order_fingerprint that
+        it must have; else an Error of FAILED_PRECONDITION."""
         self._lib = lib = _lib.library()
         self._lock = threading.RLock()
         self._out = ctypes.c_void_p()  # where the library puts the next batch
         waiting = Interruptible()
         handle = ctypes.c_void_p()
-        options = _open_options(socket, waiting)
+        options = _open_options(socket, waiting, expected_order)
         text = ""
         try:
             code = lib.loaderd_open(json.dumps(job).encode(), ctypes.byref(options), ctypes.byref(handle))
@@ -219,6 +223,7 @@ class Session:
         self.socket = os.fsdecode(opened.socket)
         self.num_samples = opened.num_samples
         self.num_batches = opened.num_batches
+        self.order_fingerprint = (opened.order_fingerprint or b"").decode()
         self.slot_count = opened.slot_count
         self.batch_size = int(job.get("batch_size", 1))
         self.fresh = True  # has begun no epoch but its first

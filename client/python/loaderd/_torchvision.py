@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from . import errors
 from .datasets import ImageFolder
 
 _MODULE = "torchvision.datasets.folder"
@@ -45,6 +46,11 @@ class _Checked(ImageFolder):
                 f"{self.path}: torchvision's ImageFolder has {self._count} samples in {len(self._classes)} classes, the "
                 f"daemon finds {found.num_samples} in {len(found.class_names)}: the folder or the dataset's lists were changed"
             )
+
+    def must_have(self, samples: int) -> None:
+        """StateError where a state is of another number of samples."""
+        if samples != self._count:
+            raise errors.StateError(f"the dataset is another one: it had {samples} samples, and now it has {self._count}")
 
 
 def reference() -> str:

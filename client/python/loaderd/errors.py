@@ -12,6 +12,7 @@ DEADLINE_EXCEEDED = 4
 NOT_FOUND = 5
 PERMISSION_DENIED = 7
 RESOURCE_EXHAUSTED = 8
+FAILED_PRECONDITION = 9
 UNIMPLEMENTED = 12
 UNAVAILABLE = 14
 DATA_LOSS = 15
@@ -59,6 +60,10 @@ class UnsupportedError(Error, NotImplementedError):
 
 class UnavailableError(Error, ConnectionError):
     """No daemon answers, or it ended."""
+
+
+class StateError(Error, ValueError):
+    """load_state_dict: the state is of another job, of other data, or no state; the message names each difference."""
 
 
 class BadSampleError(Error):

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 from . import _job, transforms
 from ._epoch import EpochIterator, SessionKeeper
+from ._sampler import Replay
+from ._state import Cursor, Progress, Resumable, job_facts
 from .datasets import Dataset, NamedDataset
 
 
@@ -32,34 +33,7 @@ def seconds(timeout: Any) -> float:
     return float(timeout) if math.isfinite(timeout) else 0.0
 
 
-class EpochCounter:
-    """The epoch rule: each iter() takes the epoch set since the last iter(), else the last started + 1; the first is 0."""
-
-    def __init__(self) -> None:
-        self._next = 0
-        self._lock = threading.Lock()
-
-    def set(self, epoch: int) -> None:
-        with self._lock:
-            self._next = _job.whole("epoch", epoch, 0, 2**64 - 1)
-
-    def take(self) -> int:
-        with self._lock:
-            epoch = self._next
-            self._next = epoch + 1
-            return epoch
-
-    def __reduce__(self):
-        return _counter_at, (self._next,)
-
-
-def _counter_at(epoch: int) -> EpochCounter:
-    counter = EpochCounter()
-    counter.set(epoch)
-    return counter
-
-
-class DataLoader:
+class DataLoader(Resumable):
     """Batches of a dataset, decoded and transformed by the daemon.
 
     dataset: loaderd.ImageFolder, or the name (str) of a dataset that the daemon's configuration defines.
@@ -82,7 +56,8 @@ class DataLoader:
       in 1/2, 1/4 or 1/8 of their size. Much faster on photographs of many megapixels, close to exact, and not equal to it.
     socket: the daemon's; None: LOADERD_SOCKET, else the system's, else the user's, which is started if there is none.
 
-    Each iter() is an epoch: the one given to set_epoch since the last iter(), else the last started + 1; the first is 0. One
+    Each iter() is an epoch: the one given to set_epoch since the last iter(), else the last started + 1; the first is 0.
+    state_dict() and load_state_dict() go on in mid-epoch in another process. One
     session spans the epochs; a second live iterator has one of its own; leaving a loop half-way ends it. Yields
     loaderd.Batch. Making a loader opens nothing. Thread-safe; after fork its use in the child is ForkedError.
     """
@@ -147,7 +122,10 @@ class DataLoader:
         )
         self._socket = socket
         dataset.use_socket(socket)
-        self._epochs = EpochCounter()
+        self._progress = Progress()
+        self._replay = None
+        if explicit:
+            self._replay = Replay(sampler if batch_sampler is None else batch_sampler)
         self._keeper = SessionKeeper(
             _job.job(
                 dataset.to_json(),
@@ -166,16 +144,24 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iter()."""
-        self._epochs.set(epoch)
+        self._progress.set(epoch)
+
+    def _facts(self, asked: bool = False) -> dict[str, Any]:
+        return job_facts(self._order, self.batch_size, self.drop_last, self._order.seed)
+
+    def _batches(self) -> Iterator[Sequence[int]]:
+        if self.batch_sampler is not None:
+            return iter(self.batch_sampler)
+        return in_batches(self.sampler, self.batch_size, self.drop_last)
 
     def __iter__(self) -> EpochIterator:
-        epoch = self._epochs.take()
-        if self.batch_sampler is not None:
-            return EpochIterator(self._keeper, epoch, self.timeout, self.batch_sampler)
-        batches = None
-        if self.sampler is not None:
-            batches = in_batches(self.sampler, self.batch_size, self.drop_last)
-        return EpochIterator(self._keeper, epoch, self.timeout, batches, self.batch_size)
+        return self._progress.start(self._begin)
+
+    def _begin(self, cursor: Cursor) -> EpochIterator:
+        feed = None
+        if self._replay is not None:
+            feed = self._replay.begin(cursor, self._batches, self.prefetch_factor, self.batch_size)
+        return EpochIterator(self._keeper, cursor, self.timeout, feed)
 
     def __len__(self) -> int:
         """Batches of an epoch of this rank. TypeError where the sampler has no len()."""
@@ -184,7 +170,9 @@ class DataLoader:
         if self.sampler is not None:
             samples = _length(self.sampler)
         else:
-            samples = self._order.num_samples(self.dataset.describe(self._socket).num_samples)
+            resumed = self._progress.samples
+            all_samples = self.dataset.describe(self._socket).num_samples if resumed is None else resumed.number
+            samples = self._order.num_samples(all_samples)
         return _job.num_batches(samples, self.batch_size, self.drop_last)
 
     def __bool__(self) -> bool:  # len() would ask the daemon

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,11 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 from . import _job, _torchvision, transforms
 from ._epoch import EpochIterator, SessionKeeper
+from ._sampler import Replay
+from ._state import Cursor, Progress, Resumable, Samples, job_facts
 from .batch import Facts
 from .datasets import Dataset
-from .loader import EpochCounter, seconds
+from .loader import seconds
 
 
 def _tensor(array: np.ndarray, bfloat16: bool) -> torch.Tensor:
@@ -28,7 +30,7 @@ def _tensor(array: np.ndarray, bfloat16: bool) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-class DataLoader:
+class DataLoader(Resumable):
     """torch.utils.data.DataLoader over a dataset that the daemon reads, without workers.
 
     dataset: loaderd.ImageFolder with transform= here, or torchvision's ImageFolder with its own transform (default loader, no
@@ -43,6 +45,9 @@ class DataLoader:
     torch's loader has in its collate_fn), on_bad_sample, reference and socket as in loaderd.DataLoader (the reference follows
     Pillow's version for torchvision's ImageFolder), and seed, the key of random augmentation (default: torch.initial_seed()
     at the first iter()); set_epoch sets its epoch.
+
+    state_dict() and load_state_dict() go on in mid-epoch in another process, also under samplers and generators; torch's
+    global generator beyond that epoch is yours to save (torch.get_rng_state()), and going on draws nothing from it.
 
     Errors: TypeError for a dataset, transform or collate_fn that the daemon cannot run; loaderd.Error later.
     """
@@ -114,7 +119,8 @@ class DataLoader:
         self._socket = socket
         self._native.use_socket(socket)
         self._seed = seed if seed is None else _job.whole("seed", seed, 0, 2**64 - 1)
-        self._epochs = EpochCounter()
+        self._own_seed: int | None = None  # where none is given: torch's at the first iter(), or a loaded state's
+        self._progress = Progress()
         self._keeper: SessionKeeper | None = None
         self._job = _job.job(
             self._native.to_json(),
@@ -134,29 +140,64 @@ class DataLoader:
         if batch_sampler is None:
             batch_sampler = BatchSampler(sampler, self.batch_size, self.drop_last)
         self.batch_sampler = batch_sampler
+        self._replay = None
+        if self._explicit:
+            self._replay = Replay(batch_sampler, generator)
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iter(), for random augmentation; a sampler keeps its own."""
-        self._epochs.set(epoch)
+        self._progress.set(epoch)
+
+    def _facts(self, asked: bool = False) -> dict[str, Any]:
+        seed = self._seed if asked or self._seed is not None else self._own_seed
+        return job_facts(
+            _job.Order("EXPLICIT" if self._explicit else "SEQUENTIAL"), self.batch_size, self.drop_last, seed
+        )
+
+    def _load(self, state: Mapping[str, Any], samples: Samples | None) -> None:
+        seed = state["job"].get("seed")
+        if self._seed is None and seed not in (None, self._own_seed):
+            self._own_seed, self._keeper = _job.whole("seed", seed, 0, 2**64 - 1), None
+        if samples is not None and isinstance(self._native, _torchvision._Checked):
+            self._native.must_have(samples.number)
+
+    def _indices(self) -> Iterator[Sequence[int]]:
+        return iter(self.batch_sampler)
+
+    def _draw_seed(self) -> None:
+        """As torch's loader draws its workers' seed."""
+        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
 
     def _sessions(self) -> SessionKeeper:
         if self._keeper is None:
             if isinstance(self._native, _torchvision._Checked):
                 self._native.check(self._socket)
-            seed = self._seed if self._seed is not None else torch.initial_seed() % 2**64
-            self._job["order"]["seed"] = str(seed)
-            self._keeper = SessionKeeper(self._job, self._socket)
+            if self._seed is None and self._own_seed is None:
+                self._own_seed = torch.initial_seed() % 2**64
+            seed = self._own_seed if self._seed is None else self._seed
+            order = {**self._job["order"], "seed": str(seed)}
+            self._keeper = SessionKeeper({**self._job, "order": order}, self._socket)
         return self._keeper
 
     def __iter__(self) -> _Iterator:
+        return self._progress.start(self._begin)
+
+    def _begin(self, cursor: Cursor) -> _Iterator:
         keeper = self._sessions()
-        # torch's order of draws: the sampler's iter(), the workers' seed, then the sampler's first index.
-        batches = iter(self.batch_sampler) if self._explicit else None
-        torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        return _Iterator(self, EpochIterator(keeper, self._epochs.take(), self.timeout, batches, self.batch_size))
+        feed = None
+        if self._replay is not None:
+            feed = self._replay.begin(
+                cursor, self._indices, self._job["prefetch_factor"], self.batch_size, self._draw_seed
+            )
+        elif cursor.at.step == 0:
+            self._draw_seed()
+        return _Iterator(self, EpochIterator(keeper, cursor, self.timeout, feed))
 
     def __len__(self) -> int:
         """Batches of an epoch."""
+        resumed = self._progress.samples
+        if resumed is not None and not self._explicit:
+            return _job.num_batches(resumed.number, self.batch_size, self.drop_last)
         return len(self.batch_sampler)  # type: ignore[arg-type]
 
     def __bool__(self) -> bool:
