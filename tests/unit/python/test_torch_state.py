@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from test_torch import image_folder  # noqa: E402
+
 import loaderd  # noqa: E402
 import loaderd.torch  # noqa: E402
 
@@ -205,6 +207,16 @@ def test_a_damaged_generator_state_is_refused(library):
     batches.load_state_dict(state)
     with pytest.raises(loaderd.StateError, match="damaged"):
         iter(batches)
+
+
+def test_torchvisions_folder_with_more_files_is_refused(library):
+    batches = loaderd.torch.DataLoader(image_folder(), batch_size=2)
+    next(iter(batches))
+    state = batches.state_dict()
+    loaderd.torch.DataLoader(image_folder(), batch_size=2).load_state_dict(state)
+    more = loaderd.torch.DataLoader(image_folder(samples=[("x.jpg", 0)] * 11), batch_size=2)
+    with pytest.raises(loaderd.StateError, match="it had 10 samples, and now it has 11"):
+        more.load_state_dict(state)
 
 
 def test_len_is_that_of_whole_epochs(library):
