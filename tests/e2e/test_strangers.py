@@ -66,6 +66,18 @@ def test_garbage_on_both_sockets_is_closed_and_a_reader_goes_on(photos):
         assert running.log().count("\n") < 25, running.log()
 
 
+def test_peers_that_ping_and_never_read_cost_no_memory(daemon, control):
+    before = control("status")["resident_bytes"]
+    ping = b"\0\0\x08\x06\0\0\0\0\0" + b"12345678"
+    for _ in range(5):
+        with contextlib.closing(connect(daemon.socket)) as peer:
+            peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0")
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                for _ in range(2000):
+                    peer.sendall(ping * 100)
+    assert control("status")["resident_bytes"] - before < 64 << 20
+
+
 @needs_root
 def test_a_user_daemon_refuses_every_other_user_by_name(open_folder, photos):
     path = f"{open_folder}/loaderd.sock"
