@@ -147,13 +147,16 @@ class EngineImpl : public Engine {
     facts.fleet = &fleet_;
     facts.totals = &totals_;
     facts.clock = options_.clock;
-    SegmentCharge charge(std::move(memory.slots), std::move(descriptor), std::move(segment));
+    SegmentCharge charge(std::move(memory.slots), std::move(descriptor), std::move(segment),
+                         &keep_pages_);
     std::shared_ptr<SessionCore> core =
         Register(std::move(facts), std::move(session), std::move(charge), std::move(rooms));
     fleet_.Join(core->constant().id, core);
     backer_.Back(core);
     return std::make_unique<SessionHandle>(std::move(core));
   }
+
+  void KeepPages() override { keep_pages_ = true; }
 
   std::vector<SessionFacts> ListSessions() const override {
     std::vector<std::shared_ptr<SessionCore>> cores;
@@ -205,6 +208,7 @@ class EngineImpl : public Engine {
 
   const Options options_;
   Totals totals_;
+  std::atomic<bool> keep_pages_ = false;
   mutable Mutex mutex_;
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, std::weak_ptr<SessionCore>> sessions_ ABSL_GUARDED_BY(mutex_);

@@ -68,8 +68,9 @@ class SessionEvents {
 };
 
 // What keeps a session's memory charged: segment, slot bytes and descriptor Grants. The front keeps
-// it for as long as the client may map the segment, and then lets go: the pages are punched out and
-// the Grants go back (once the last piece in flight has ended).
+// it for as long as the client may map the segment, and then lets go: the pages are punched out
+// (unless the daemon leaves: Engine::KeepPages) and the Grants go back (once the last piece in
+// flight has ended).
 class SegmentLease {
  public:
   virtual ~SegmentLease() = default;
@@ -165,6 +166,10 @@ class Engine {
                                                   std::shared_ptr<const dataset::Dataset> dataset,
                                                   const Owner& owner, bool inline_delivery,
                                                   SessionEvents* events) = 0;
+
+  // The daemon leaves: from now on the pages of ended sessions are not punched out, so that batches
+  // which a client still holds stay as they are. They go with its mapping.
+  virtual void KeepPages() = 0;
 
   virtual std::vector<SessionFacts> ListSessions() const = 0;  // also those closed but still leased
   virtual EngineCounters counters() const = 0;

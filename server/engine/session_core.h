@@ -28,16 +28,21 @@ struct Totals {
   std::atomic<uint64_t> samples_delivered = 0, batches_delivered = 0, bad_samples = 0;
 };
 
-// A segment and what it is charged to. Punched out before the Grants go back.
+// A segment and what it is charged to. Punched out before the Grants go back, unless *keep_pages,
+// which outlives it.
 class SegmentCharge {
  public:
-  SegmentCharge(Grant bytes, Grant descriptor, shm::Segment segment)
+  SegmentCharge(Grant bytes, Grant descriptor, shm::Segment segment,
+                const std::atomic<bool>* keep_pages)
       : bytes_(std::move(bytes)),
         descriptor_(std::move(descriptor)),
-        segment_(std::move(segment)) {}
+        segment_(std::move(segment)),
+        keep_pages_(keep_pages) {}
   SegmentCharge(SegmentCharge&&) = default;
   SegmentCharge& operator=(SegmentCharge&&) = default;
-  ~SegmentCharge() { segment_.Punch(); }  // nothing where it was moved from
+  ~SegmentCharge() {
+    if (!*keep_pages_) segment_.Punch();  // nothing where it was moved from
+  }
 
   const shm::Segment& segment() const { return segment_; }
 
@@ -45,6 +50,7 @@ class SegmentCharge {
   Grant bytes_;
   Grant descriptor_;
   shm::Segment segment_;  // after the two: it goes before they do
+  const std::atomic<bool>* keep_pages_;
 };
 
 // All of a session but its handle. Outlives it while pieces are in flight or the lease is held.

@@ -106,6 +106,7 @@ class GrpcServer final : public Server {
     front_.draining = true;
     acceptor_.Stop();
     segment_acceptor_.Stop();
+    options_.engine->KeepPages();  // not the clients hang up from here on, but this daemon
     calls_.FinishAll();
     const auto left = std::max(deadline - std::chrono::steady_clock::now(),
                                std::chrono::steady_clock::duration::zero());

@@ -202,6 +202,22 @@ def test_one_trainer_killed_in_mid_batch_does_not_disturb_another(photos, daemon
     wait_until(lambda: len(control.sessions()) == 1, 1)
 
 
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_batches_that_a_trainer_holds_outlive_the_daemon(photos, daemon, end):
+    import loaderd
+    import loaderd.transforms as T
+
+    loader = loaderd.DataLoader(loaderd.ImageFolder(photos), 4, transform=T.CenterCrop(32), socket=daemon.socket)
+    batches = iter(loader)
+    held = [next(batches) for _ in range(3)]
+    copies = [batch.images.copy() for batch in held]
+    assert all(copy.any() for copy in copies)
+    getattr(daemon, end)()
+    for batch, copy in zip(held, copies, strict=True):
+        assert (batch.images == copy).all()
+        batch.images[:] = 7  # still writable
+
+
 def test_an_interpreter_may_exit_in_any_state(photos, daemon, control):
     """A live iterator, held batches, a daemon thread in next(): exit code 0, nothing on standard error."""
     code = LOOP + (

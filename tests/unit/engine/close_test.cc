@@ -94,6 +94,24 @@ TEST_F(CloseTest, AClientThatKeepsItsMappingKeepsZerosNotMemory) {
   ::munmap(client, bytes);
 }
 
+TEST_F(CloseTest, WhenTheDaemonLeavesHeldBatchesStayAsTheyAre) {
+  auto session = Open(JobOf(4), dataset, front);
+  const uint64_t bytes = session->slot_count() * session->layout().slot_bytes;
+  auto* client = static_cast<uint8_t*>(
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, session->segment_fd(), 0));
+  ASSERT_NE(client, MAP_FAILED);
+  ASSERT_TRUE(session->Start(0, 0, 1, false).ok());
+  ASSERT_TRUE(session->Want(1).ok());
+  const Delivery delivery = front.Next();
+  const uint8_t* const pixel = client + delivery.slot * session->layout().slot_bytes;
+  engine->KeepPages();
+  session->Close().reset();
+  session.reset();
+  EXPECT_TRUE(Eventually([&] { return NothingIsHeld(); }));
+  EXPECT_EQ(*pixel, FakeDataset::Grey(0));
+  ::munmap(client, bytes);
+}
+
 TEST_F(CloseTest, ClosingWithStuckReadsReturnsAtOnceAndChargesUntilTheyEnd) {
   dataset->BlockAll();
   auto session = Open(JobOf(4), dataset, front);
