@@ -8,10 +8,10 @@ import signal
 import subprocess
 import time
 
-import photos as generator
 import pytest
 
 import loaderd
+import photos as generator
 from loaderd import transforms as T
 
 FOLDERS, EPOCHS, BATCH = 400, 10, 64

@@ -206,7 +206,9 @@ TEST_F(MixTest, RestartsLoseNoRoom) {
     ASSERT_TRUE(session->Start(start % 3, start % 14, start, start % 2 == 0).ok());
     std::this_thread::sleep_for(std::chrono::microseconds(start * 53 % 700));
   }
-  while (front.NextWithin(std::chrono::milliseconds(30)).has_value()) {
+  // What was delivered before the first of those starts holds its slot.
+  while (const auto early = front.NextWithin(std::chrono::milliseconds(30))) {
+    if (!early->epoch_end) Release(*session, *early);
   }
   ASSERT_TRUE(session->Start(7, 0, 100, false).ok());
   ASSERT_TRUE(session->Want(15).ok());
