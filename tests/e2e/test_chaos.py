@@ -99,7 +99,7 @@ def test_what_comes_twice_in_an_epoch_is_seen_padding_and_stand_ins_apart():
 
 def test_trainers_lose_and_repeat_nothing_in_a_short_chaos(tmp_path):
     out = tmp_path / "summary.json"
-    command = [sys.executable, CHAOS / "chaos.py", "--minutes", "0.6", "--seed", "7", "--no-daemon-kills", "--out", out]
+    command = [sys.executable, CHAOS / "chaos.py", "--minutes", "0.6", "--seed", "7", "--out", out]
     result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=400)
     print(result.stdout)
     assert result.returncode == 0, result.stdout + result.stderr

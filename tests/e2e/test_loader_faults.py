@@ -337,7 +337,7 @@ def test_no_right_to_the_socket_says_so(photos, daemon):
 
 
 def test_a_daemon_that_dies_is_an_error_that_says_so_and_the_loader_can_go_on_with_the_next(photos, daemon):
-    batches = read(photos, daemon, batch_size=1)
+    batches = read(photos, daemon, batch_size=1, reconnect=0)
     iterator = iter(batches)
     next(iterator)
     daemon.kill()

@@ -5,6 +5,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/cpp/src/batch.h"
@@ -13,6 +14,7 @@
 #include "client/cpp/src/options.h"
 #include "client/cpp/src/session.h"
 #include "client/cpp/src/status.h"
+#include "client/cpp/src/stream.h"
 
 namespace {
 
@@ -23,6 +25,7 @@ using loaderd::client::Options;
 using loaderd::client::Report;
 using loaderd::client::Session;
 using loaderd::client::Status;
+using loaderd::client::Stream;
 
 struct Description : loaderd_description {
   loaderd::client::DescribeReply reply;
@@ -46,13 +49,13 @@ template <typename Body>
 loaderd_code OnSession(loaderd_session* session, const Body& body) noexcept {
   return Guarded([&]() -> Status {
     if (session == nullptr) return Error(LOADERD_INVALID_ARGUMENT, "the session is NULL");
-    auto* const mine = static_cast<Session*>(session);
+    auto* const mine = static_cast<Stream*>(session);
     if (mine->forked()) {
       return Error(LOADERD_FORKED,
                    "this session belongs to the process that this one was forked from; open one of "
                    "its own here, after the fork");
     }
-    const Session::Use use(mine);
+    const Stream::Use use(mine);
     return body(mine);
   });
 }
@@ -79,37 +82,38 @@ loaderd_code loaderd_open(const char* job_json, const loaderd_open_options* opti
     Status status = Options::Parse(options, &parsed);
     if (!status.ok()) return status;
     Session* opened = nullptr;
-    status = loaderd::client::OpenSession(job_json, parsed, &opened);
-    if (status.ok()) *session = opened;
+    loaderd::client::Job job{.json = job_json, .options = parsed, .place = {}};
+    status = loaderd::client::OpenSession(job_json, parsed, &opened, &job.place);
+    if (status.ok()) *session = new Stream(std::move(job), opened);
     return status;
   });
 }
 
 const loaderd_opened* loaderd_opened_of(const loaderd_session* session) {
-  return session == nullptr ? nullptr : &static_cast<const Session*>(session)->facts();
+  return session == nullptr ? nullptr : &static_cast<const Stream*>(session)->facts();
 }
 
 loaderd_code loaderd_start_epoch(loaderd_session* session, uint64_t epoch, uint64_t first_batch,
                                  int goes_on) {
   return OnSession(
-      session, [&](Session* mine) { return mine->StartEpoch(epoch, first_batch, goes_on != 0); });
+      session, [&](Stream* mine) { return mine->StartEpoch(epoch, first_batch, goes_on != 0); });
 }
 
 loaderd_code loaderd_send_indices(loaderd_session* session, uint64_t batch, const int64_t* indices,
                                   size_t count) {
-  return OnSession(session, [&](Session* mine) {
+  return OnSession(session, [&](Stream* mine) {
     if (indices == nullptr && count != 0) return Missing("indices");
     return mine->SendIndices(batch, std::span<const int64_t>(indices, count));
   });
 }
 
 loaderd_code loaderd_end_indices(loaderd_session* session) {
-  return OnSession(session, [](Session* mine) { return mine->EndIndices(); });
+  return OnSession(session, [](Stream* mine) { return mine->EndIndices(); });
 }
 
 loaderd_code loaderd_next(loaderd_session* session, int64_t timeout_ms,
                           const loaderd_batch** batch) {
-  return OnSession(session, [&](Session* mine) {
+  return OnSession(session, [&](Stream* mine) {
     if (batch == nullptr) return Missing("batch");
     *batch = nullptr;
     return mine->Next(timeout_ms, batch);
@@ -122,7 +126,7 @@ void loaderd_release(const loaderd_batch* batch) {
 
 void loaderd_close(loaderd_session* session) {
   if (session == nullptr) return;
-  auto* const mine = static_cast<Session*>(session);
+  auto* const mine = static_cast<Stream*>(session);
   if (!mine->forked()) mine->Close();
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -22,11 +23,18 @@
 namespace loaderd::client {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
 constexpr size_t kReadBytes = 64u << 10;
 constexpr size_t kWriteBytes = 256u << 10;
 constexpr int32_t kStreamWindow = 4 << 20;
 constexpr int32_t kConnectionWindow = 8 << 20;
 constexpr size_t kPrefix = 5;  // of a gRPC message: a flag and a big-endian length
+
+milliseconds Since(Clock::time_point time) {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - time);
+}
 
 nghttp2_nv Header(std::string_view name, std::string_view value) {
   const auto bytes = [](std::string_view text) {
@@ -107,6 +115,14 @@ class Channel::Impl {
     End(Error(LOADERD_CANCELLED, "the session was closed"));
   }
 
+  void Ping() {
+    if (pinged_ || broken_) return;
+    pinged_ = nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr) == 0;
+    pinged_at_ = Clock::now();
+  }
+
+  void Disconnect() { Break(Error(LOADERD_CANCELLED, "the session was given up")); }
+
   void Write() {
     while (!broken_ && !write_broken_) {
       while (wire_.size() - wire_sent_ < kWriteBytes) {
@@ -149,6 +165,8 @@ class Channel::Impl {
         if (errno == EAGAIN || errno == EWOULDBLOCK) return;
         return Break(Closed(ErrnoText(errno)));
       }
+      pinged_ = false;
+      heard_at_ = Clock::now();
       const ssize_t taken =
           nghttp2_session_mem_recv(session_, read_buffer_.data(), static_cast<size_t>(size));
       if (taken < 0) return Break(Error(CodeOf(taken), Text(static_cast<int>(taken))));
@@ -167,6 +185,8 @@ class Channel::Impl {
   bool ended() const { return ended_ && replies_.empty(); }
   const Status& outcome() const { return outcome_; }
   bool heard() const { return heard_; }
+  milliseconds Silence() const { return Since(heard_at_); }
+  milliseconds Unanswered() const { return pinged_ ? Since(pinged_at_) : milliseconds(0); }
   size_t unsent() const { return request_.size() - request_sent_ + wire_.size() - wire_sent_; }
   int fd() const { return fd_->get(); }
   short events() const {
@@ -362,6 +382,7 @@ class Channel::Impl {
 
   void Break(Status why) {
     broken_ = true;
+    fd_->Close();
     End(std::move(why));
   }
 
@@ -402,6 +423,9 @@ class Channel::Impl {
 
   std::vector<uint8_t> read_buffer_;
   bool heard_ = false;
+  bool pinged_ = false;
+  Clock::time_point heard_at_ = Clock::now();
+  Clock::time_point pinged_at_;
   int http_status_ = 0;
   bool grpc_content_ = false;
   std::optional<loaderd_code> grpc_status_;
@@ -423,12 +447,16 @@ void Channel::Begin(const std::string& method) { impl_->Begin(method); }
 void Channel::Send(const std::string& message) { impl_->Send(message); }
 void Channel::HalfClose() { impl_->HalfClose(); }
 void Channel::Cancel() { impl_->Cancel(); }
+void Channel::Ping() { impl_->Ping(); }
+void Channel::Disconnect() { impl_->Disconnect(); }
 void Channel::Write() { impl_->Write(); }
 void Channel::Read() { impl_->Read(); }
 std::optional<std::string> Channel::Take() { return impl_->Take(); }
 bool Channel::ended() const { return impl_->ended(); }
 const Status& Channel::outcome() const { return impl_->outcome(); }
 bool Channel::heard() const { return impl_->heard(); }
+milliseconds Channel::Silence() const { return impl_->Silence(); }
+milliseconds Channel::Unanswered() const { return impl_->Unanswered(); }
 size_t Channel::unsent() const { return impl_->unsent(); }
 int Channel::fd() const { return impl_->fd(); }
 short Channel::events() const { return impl_->events(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,10 @@ class Channel {
   void Send(const std::string& message);
   void HalfClose();
   void Cancel();
+  // Asks the peer for a sign of life; nothing where one is under way.
+  void Ping();
+  // Closes the descriptor; the call has ended then.
+  void Disconnect();
 
   void Write();
   // Takes in what has come, unless unread replies pile up already.
@@ -40,8 +45,12 @@ class Channel {
   bool ended() const;
   const Status& outcome() const;  // kUnavailable when the connection broke
   bool heard() const;             // the peer has said anything at all
-  size_t unsent() const;          // bytes of requests still queued
-  int fd() const;                 // -1 in a forked child
+  // Since anything came, or since the connection was made.
+  std::chrono::milliseconds Silence() const;
+  // Since a ping of ours that nothing has come after; else 0.
+  std::chrono::milliseconds Unanswered() const;
+  size_t unsent() const;  // bytes of requests still queued
+  int fd() const;         // -1 in a forked child
   short events() const;
   const std::string& socket() const;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "client/cpp/src/text.h"
@@ -96,6 +97,18 @@ Status Layout::Check(const Opened& opened, bool inline_delivery) {
   const std::string fault = Fault(opened, inline_delivery);
   if (fault.empty()) return Ok();
   return Error(LOADERD_INTERNAL, "the daemon announced " + fault);
+}
+
+bool Layout::Same(const Opened& one, const Opened& other) {
+  const auto facts = [](const Opened& opened) {
+    return std::tie(opened.slot_bytes, opened.num_samples, opened.num_batches, opened.epoch_samples,
+                    opened.job_fingerprint, opened.order_fingerprint);
+  };
+  const auto alike = [](const Field& a, const Field& b) {
+    return std::tie(a.name, a.dtype, a.shape, a.stride_bytes, a.offset) ==
+           std::tie(b.name, b.dtype, b.shape, b.stride_bytes, b.offset);
+  };
+  return facts(one) == facts(other) && std::ranges::equal(one.fields, other.fields, alike);
 }
 
 Layout::Layout(Opened opened, bool inline_delivery, std::string socket)

@@ -17,11 +17,15 @@ class Layout {
  public:
   // `inline_delivery`: there is no segment.
   static Status Check(const Opened& opened, bool inline_delivery);
+  // Whether batches of both lie and count alike, so that one session can go on where another ended.
+  // The number of slots may differ.
+  static bool Same(const Opened& one, const Opened& other);
   // Of an Opened that Check found good.
   Layout(Opened opened, bool inline_delivery, std::string socket);
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
 
+  const Opened& opened() const { return opened_; }
   const loaderd_opened& facts() const { return facts_; }
   uint32_t capacity() const { return capacity_; }
   // From the slot's begin to the end of the last field's row `count`; 0 for no rows.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "client/cpp/src/channel.h"
+#include "client/cpp/src/handshake.h"
 #include "client/cpp/src/locate.h"
 #include "client/cpp/src/segment_map.h"
 #include "client/cpp/src/spawn.h"
@@ -28,29 +29,6 @@ Status CheckJson(std::string_view json, const char* what) {
   return Error(LOADERD_INVALID_ARGUMENT, std::string(what) + " has " + std::to_string(json.size()) +
                                              " bytes of JSON; the limit is " +
                                              std::to_string(kMaxJson));
-}
-
-Status ConnectTo(const Options& options, const Place& place, Patience* patience,
-                 std::unique_ptr<GuardedFd>* fd) {
-  if (place.origin == Origin::kUser) return ConnectOrStart(options, place.socket, patience, fd);
-  int error = 0;
-  return Connect(place.socket, patience, fd, &error);
-}
-
-// Moves the call on until a reply is here (*reply), or the call has ended (its outcome, with *reply
-// empty).
-Status AwaitReply(Channel* channel, const std::string& what, Patience* patience,
-                  std::optional<std::string>* reply) {
-  for (;;) {
-    channel->Write();
-    channel->Read();
-    channel->Write();
-    *reply = channel->Take();
-    if (reply->has_value()) return Ok();
-    if (channel->ended()) return channel->outcome();
-    Status waited = patience->Wait(channel->fd(), channel->events(), what);
-    if (!waited.ok()) return waited;
-  }
 }
 
 using Talk =
@@ -106,35 +84,6 @@ Status WithDaemon(const Options& options, const Talk& talk) {
   return TalkTo(options, user, &anew, talk);
 }
 
-// The open handshake on one connection, up to the first reply that is not Indexing.
-Status Handshake(Channel* channel, std::string_view job_json, DeliveryWay delivery,
-                 const Options& options, Patience* patience, Opened* opened) {
-  channel->Begin(kSessionMethod);
-  channel->Send(EncodeOpen(job_json, delivery, options.client, options.expected_order_fingerprint));
-  std::string what = "waiting for the daemon at " + Printable(channel->socket()) + " to answer";
-  for (;;) {
-    std::optional<std::string> message;
-    Status status = AwaitReply(channel, what, patience, &message);
-    if (!status.ok()) return status;
-    if (!message.has_value()) {
-      return Error(LOADERD_INTERNAL, "the daemon ended the session without opening it");
-    }
-    patience->Restart();
-    Reply reply;
-    if (!Decode(*message, &reply)) {
-      return Error(LOADERD_INTERNAL, "the daemon's answer to open is no valid message");
-    }
-    if (const auto* indexing = std::get_if<Indexing>(&reply)) {
-      what = "indexing the dataset (" + std::to_string(indexing->files) + " files so far)";
-    } else if (auto* answer = std::get_if<Opened>(&reply)) {
-      *opened = std::move(*answer);
-      return Layout::Check(*opened, delivery == DeliveryWay::kInline);
-    } else if (!std::holds_alternative<std::monostate>(reply)) {
-      return Error(LOADERD_INTERNAL, "the daemon answered to open with something else");
-    }
-  }
-}
-
 Status OpenOn(const Place& place, std::unique_ptr<GuardedFd> fd, std::string_view job_json,
               const Options& options, Patience* patience, Session** session) {
   DeliveryWay delivery =
@@ -142,7 +91,9 @@ Status OpenOn(const Place& place, std::unique_ptr<GuardedFd> fd, std::string_vie
   for (;;) {
     auto channel = std::make_unique<Channel>(std::move(fd), place.socket);
     Opened opened;
-    Status status = Handshake(channel.get(), job_json, delivery, options, patience, &opened);
+    Status status = Handshake(channel.get(), job_json, delivery, options.client,
+                              options.expected_order_fingerprint)
+                        .Await(patience, &opened);
     if (!status.ok()) return status;
     std::unique_ptr<SegmentMap> segment;
     if (delivery == DeliveryWay::kMapped) {
@@ -215,12 +166,21 @@ Status DescribeOn(const Place& place, std::unique_ptr<GuardedFd> fd, std::string
 
 }  // namespace
 
-Status OpenSession(std::string_view job_json, const Options& options, Session** session) {
+Status ConnectTo(const Options& options, const Place& place, Patience* patience,
+                 std::unique_ptr<GuardedFd>* fd) {
+  if (place.origin == Origin::kUser) return ConnectOrStart(options, place.socket, patience, fd);
+  int error = 0;
+  return Connect(place.socket, patience, fd, &error);
+}
+
+Status OpenSession(std::string_view job_json, const Options& options, Session** session,
+                   Place* place) {
   Status status = CheckJson(job_json, "the job");
   if (!status.ok()) return status;
   return WithDaemon(options,
-                    [&](const Place& place, std::unique_ptr<GuardedFd> fd, Patience* patience) {
-                      return OpenOn(place, std::move(fd), job_json, options, patience, session);
+                    [&](const Place& at, std::unique_ptr<GuardedFd> fd, Patience* patience) {
+                      *place = at;
+                      return OpenOn(at, std::move(fd), job_json, options, patience, session);
                     });
 }
 

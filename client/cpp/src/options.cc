@@ -12,6 +12,7 @@ namespace loaderd::client {
 Status Options::Parse(const loaderd_open_options* given, Options* options) {
   loaderd_open_options full = {};
   full.timeout_ms = -1;
+  full.reconnect_ms = -1;
   if (given != nullptr) {
     // The first version's struct ended behind waiting_arg.
     if (given->struct_size < offsetof(loaderd_open_options, waiting_arg) + sizeof(void*)) {
@@ -28,6 +29,7 @@ Status Options::Parse(const loaderd_open_options* given, Options* options) {
   }
   if (full.socket != nullptr) options->socket = full.socket;
   options->timeout_ms = full.timeout_ms;
+  options->reconnect_ms = full.reconnect_ms;
   options->delivery = static_cast<loaderd_delivery>(full.delivery);
   options->no_start = full.no_start != 0;
   if (full.daemon != nullptr) options->daemon = full.daemon;

@@ -13,6 +13,7 @@ namespace loaderd::client {
 struct Options {
   std::optional<std::string> socket;
   int64_t timeout_ms = -1;
+  int64_t reconnect_ms = -1;
   loaderd_delivery delivery = LOADERD_MAPPED;
   bool no_start = false;
   std::string daemon;  // empty: to be looked for

@@ -46,6 +46,7 @@ Status Patience::Wait(int fd, short events, const std::string& what, millisecond
   const int ready = ::poll(&entry, fd < 0 ? 0 : 1, static_cast<int>(time.count()));
   // A signal: its handler may have something to say through the caller's function.
   const bool interrupted = ready < 0 && errno == EINTR;
+  if (interrupted && by_signal_) return Error(LOADERD_INTERRUPTED, "interrupted while " + what);
   if (interrupted || Clock::now() - asked_ >= milliseconds(90)) return Ask(what);
   return Ok();
 }

@@ -24,6 +24,8 @@ class Patience {
               std::chrono::milliseconds most = std::chrono::milliseconds(100));
   // The other side gave a sign of life: the time begins anew.
   void Restart();
+  // From now on a signal ends Wait with kInterrupted.
+  void EndBySignal() { by_signal_ = true; }
   // Waits from now on for as long as it takes.
   void WaitForever() { forever_ = true; }
   int64_t timeout_ms() const { return timeout_.count(); }
@@ -37,6 +39,7 @@ class Patience {
   void* const arg_;
   const uint64_t generation_;
   bool forever_ = false;
+  bool by_signal_ = false;
   Clock::time_point deadline_;
   Clock::time_point asked_;
 };

@@ -25,6 +25,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongestPoll(200);
 constexpr size_t kMaxUnsent = 32u << 20;
 constexpr size_t kIndicesInMessage = 32768;
+// A daemon that has said nothing for so long is asked whether it is there.
+constexpr milliseconds kQuiet(5'000);
 
 }  // namespace
 
@@ -157,6 +159,7 @@ Status Session::Next(int64_t timeout_ms, const loaderd_batch** batch) {
         channel_->Read();
         done = Advance(batch);
       }
+      if (!done.has_value() && channel_->Silence() >= kQuiet) channel_->Ping();
       channel_->Write();
       if (done.has_value()) return *done;
       entry = {channel_->fd(), channel_->events(), 0};
@@ -174,6 +177,11 @@ Status Session::Next(int64_t timeout_ms, const loaderd_batch** batch) {
       return Error(LOADERD_INTERRUPTED, "interrupted by a signal while waiting for a batch");
     }
   }
+}
+
+milliseconds Session::Unanswered() {
+  const IoLock io(this);
+  return channel_->Unanswered();
 }
 
 // A daemon that stops in good order says so in words that do not name it.
@@ -408,6 +416,15 @@ void Session::Release(const Batch* batch) {
   session->Mark(owned->slot);
   session->SendMarks();
   session->Unref();
+}
+
+void Session::Abandon() {
+  closed_ = true;
+  {
+    const IoLock io(this);
+    channel_->Disconnect();
+  }
+  Unref();
 }
 
 void Session::Close() {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,39 +19,48 @@
 #include "client/cpp/src/segment_map.h"
 #include "client/cpp/src/status.h"
 
-// What the C interface hands out.
-struct loaderd_session {};
-
 namespace loaderd::client {
 
-// An opened session. Lives until Close was called, every mapped batch is released and no call is
-// inside. Thread-safe.
+// An opened session with one daemon. Lives until Close or Abandon was called, every mapped batch is
+// released and no call is inside. Thread-safe.
 //
 // Two locks. call_mutex_ serialises StartEpoch, SendIndices and Next. io_mutex_ guards the channel
 // and is never held while waiting, so that a Release from any thread goes out at once. Release
 // itself takes no lock that it would wait for: it marks its slot and whoever holds io_mutex_ sends
 // the mark on before, or right after, letting go.
-class Session : public loaderd_session {
+class Session {
  public:
   Session(std::unique_ptr<Channel> channel, std::unique_ptr<SegmentMap> segment, Opened opened);
 
-  const loaderd_opened& facts() const { return layout_.facts(); }
-  bool forked() const { return generation_ != ForkGeneration(); }
+  const Opened& opened() const { return layout_.opened(); }
+  bool inline_delivery() const { return inline_; }
+  const std::string& socket() const { return channel_->socket(); }
 
   Status StartEpoch(uint64_t epoch, uint64_t first_batch, bool goes_on);
   Status SendIndices(uint64_t batch, std::span<const int64_t> indices);
   Status EndIndices();
   Status Next(int64_t timeout_ms, const loaderd_batch** batch);
+  // How long the daemon has left a ping unanswered, which one that lives never does, however busy.
+  // Next sends it when it has heard nothing for some seconds.
+  std::chrono::milliseconds Unanswered();
   void Close();
+  // As Close, where the daemon has gone: the connection's descriptor is closed at once.
+  void Abandon();
   static void Release(const Batch* batch);
 
-  // Keeps the session alive during a call, so that Close may come from another thread meanwhile.
+  // Keeps the session alive during a call, so that its end may come from another thread meanwhile.
   class Use {
    public:
-    explicit Use(Session* session) : session_(session) { session_->Ref(); }
-    ~Use() { session_->Unref(); }
+    explicit Use(Session* session) : session_(session) {  // null: of none
+      if (session_ != nullptr) session_->Ref();
+    }
+    ~Use() {
+      if (session_ != nullptr) session_->Unref();
+    }
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
+    explicit operator bool() const { return session_ != nullptr; }
+    Session* operator->() const { return session_; }
 
    private:
     Session* const session_;
@@ -81,7 +92,6 @@ class Session : public loaderd_session {
   void Mark(uint32_t slot);
   void SendMarks();
 
-  const uint64_t generation_ = ForkGeneration();
   const bool inline_;
   std::atomic<uint32_t> references_{1};
   std::atomic<bool> closed_{false};

@@ -20,9 +20,10 @@ _MAX_INDICES_AHEAD = 1 << 20  # the daemon's limit
 class SessionKeeper:
     """Opens a loader's sessions, and keeps one between epochs. Thread-safe."""
 
-    def __init__(self, job: dict[str, Any], socket: Any) -> None:
+    def __init__(self, job: dict[str, Any], socket: Any, reconnect: float | None = None) -> None:
         self.job = job
         self._socket = socket
+        self._reconnect = reconnect
         self._idle: Session | None = None
         self._lock = threading.Lock()
 
@@ -41,7 +42,7 @@ class SessionKeeper:
         """A new session. StateError where the daemon has `samples` no more."""
         job = {**self.job, "batch_size": batch_size}
         try:
-            return Session(job, self._socket, "" if samples is None else samples.order_fingerprint)
+            return Session(job, self._socket, "" if samples is None else samples.order_fingerprint, self._reconnect)
         except errors.Error as error:
             if samples is None or error.code != errors.FAILED_PRECONDITION:
                 raise
@@ -61,7 +62,7 @@ class SessionKeeper:
         session.close()
 
     def __reduce__(self):  # a copy opens its own
-        return SessionKeeper, (self.job, self._socket)
+        return SessionKeeper, (self.job, self._socket, self._reconnect)
 
 
 class Feed:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 NAME = "libloaderd_client.so"
 
 # The second argument (what is waited for) is not used: see `_session.Interruptible`.
@@ -30,6 +30,7 @@ class OpenOptions(ctypes.Structure):
         ("waiting", WAITING),
         ("waiting_arg", c_void_p),
         ("expected_order_fingerprint", c_char_p),
+        ("reconnect_ms", c_int64),
     ]
 
 

@@ -96,7 +96,10 @@ _LOG = _lib.LOG(_log)
 
 
 def _open_options(
-    socket: str | os.PathLike | None, waiting: Interruptible, expected_order: str = ""
+    socket: str | os.PathLike | None,
+    waiting: Interruptible,
+    expected_order: str = "",
+    reconnect: float | None = None,
 ) -> _lib.OpenOptions:
     options = _lib.OpenOptions()
     options.struct_size = ctypes.sizeof(options)
@@ -109,6 +112,7 @@ def _open_options(
     options.waiting = waiting.callback
     options.waiting_arg = waiting.argument
     options.expected_order_fingerprint = expected_order.encode()
+    options.reconnect_ms = -1 if reconnect is None else min(round(reconnect * 1000), 2**62)
     return options
 
 
@@ -190,15 +194,21 @@ def _end(lib: ctypes.CDLL, handle: int, out: ctypes.c_void_p) -> None:
 class Session:
     """An open session. Ends by close(), or when the object is dropped; batches outlive it. Thread-safe."""
 
-    def __init__(self, job: dict[str, Any], socket: str | os.PathLike | None = None, expected_order: str = "") -> None:
+    def __init__(
+        self,
+        job: dict[str, Any],
+        socket: str | os.PathLike | None = None,
+        expected_order: str = "",
+        reconnect: float | None = None,
+    ) -> None:
         """Opens `job` (a JobSpec in JSON form); blocks until the dataset is indexed. expected_order: the order_fingerprint that
-        it must have; else an Error of FAILED_PRECONDITION."""
+        it must have; else an Error of FAILED_PRECONDITION. reconnect: seconds that next() waits for a daemon that has gone."""
         self._lib = lib = _lib.library()
         self._lock = threading.RLock()
         self._out = ctypes.c_void_p()  # where the library puts the next batch
         waiting = Interruptible()
         handle = ctypes.c_void_p()
-        options = _open_options(socket, waiting, expected_order)
+        options = _open_options(socket, waiting, expected_order, reconnect)
         text = ""
         try:
             code = lib.loaderd_open(json.dumps(job).encode(), ctypes.byref(options), ctypes.byref(handle))

@@ -27,6 +27,12 @@ def in_batches(sampler: Iterable[int], batch_size: int, drop_last: bool) -> Iter
         yield batch
 
 
+def reconnect_seconds(reconnect: Any) -> float:
+    if not isinstance(reconnect, (int, float)) or math.isnan(reconnect) or reconnect < 0:
+        raise ValueError("reconnect option should be non-negative")
+    return min(float(reconnect), 7 * 86400.0)
+
+
 def seconds(timeout: Any) -> float:
     if not isinstance(timeout, (int, float)) or math.isnan(timeout) or timeout < 0:
         raise ValueError("timeout option should be non-negative")
@@ -55,6 +61,9 @@ class DataLoader(Resumable):
     fidelity: "exact", or "fast": JPEGs of which the first steps (a crop, a resize, or both) make something much smaller are read
       in 1/2, 1/4 or 1/8 of their size. Much faster on photographs of many megapixels, close to exact, and not equal to it.
     socket: the daemon's; None: LOADERD_SOCKET, else the system's, else the user's, which is started if there is none.
+    reconnect: seconds that next() waits for a daemon that has gone (killed, restarted, upgraded) before UnavailableError; 0: not
+      at all. The loop then goes on with the very next batch, of the same samples in the same order, and batches that are held stay
+      as they are. timeout holds meanwhile: TimeoutError, after which next() goes on waiting.
 
     Each iter() is an epoch: the one given to set_epoch since the last iter(), else the last started + 1; the first is 0.
     state_dict() and load_state_dict() go on in mid-epoch in another process. One
@@ -83,6 +92,7 @@ class DataLoader(Resumable):
         reference: str = "pillow13",
         fidelity: str = "exact",
         socket: str | os.PathLike | None = None,
+        reconnect: float = 60.0,
     ) -> None:
         if isinstance(dataset, str):
             dataset = NamedDataset(dataset)
@@ -140,6 +150,7 @@ class DataLoader(Resumable):
                 batch_transform=batch_transform,
             ),
             socket,
+            reconnect_seconds(reconnect),
         )
 
     def set_epoch(self, epoch: int) -> None:

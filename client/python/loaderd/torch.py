@@ -21,7 +21,7 @@ from ._sampler import Replay
 from ._state import Cursor, Progress, Resumable, Samples, job_facts
 from .batch import Facts
 from .datasets import Dataset
-from .loader import seconds
+from .loader import reconnect_seconds, seconds
 
 
 def _tensor(array: np.ndarray, bfloat16: bool) -> torch.Tensor:
@@ -42,7 +42,7 @@ class DataLoader(Resumable):
     indices are those that torch's loader gives. Without meaning here, and accepted: num_workers, worker_init_fn,
     multiprocessing_context, persistent_workers, in_order, pin_memory_device. collate_fn must be None. pin_memory
     copies to pinned memory where there is an accelerator. Beyond torch's: transform, batch_transform (MixUp and CutMix, which
-    torch's loader has in its collate_fn), on_bad_sample, reference and socket as in loaderd.DataLoader (the reference follows
+    torch's loader has in its collate_fn), on_bad_sample, reference, socket and reconnect as in loaderd.DataLoader (the reference follows
     Pillow's version for torchvision's ImageFolder), and seed, the key of random augmentation (default: torch.initial_seed()
     at the first iter()); set_epoch sets its epoch.
 
@@ -79,6 +79,7 @@ class DataLoader(Resumable):
         reference: str | None = None,
         fidelity: str = "exact",
         socket: str | os.PathLike | None = None,
+        reconnect: float = 60.0,
     ) -> None:
         if num_workers < 0:
             raise ValueError("num_workers option should be non-negative")
@@ -117,6 +118,7 @@ class DataLoader(Resumable):
             reference = _torchvision.reference() if self._native is not dataset else "pillow13"
         self._explicit = bool(shuffle) or sampler is not None or batch_sampler is not None
         self._socket = socket
+        self._reconnect = reconnect_seconds(reconnect)
         self._native.use_socket(socket)
         self._seed = seed if seed is None else _job.whole("seed", seed, 0, 2**64 - 1)
         self._own_seed: int | None = None  # where none is given: torch's at the first iter(), or a loaded state's
@@ -176,7 +178,7 @@ class DataLoader(Resumable):
                 self._own_seed = torch.initial_seed() % 2**64
             seed = self._own_seed if self._seed is None else self._seed
             order = {**self._job["order"], "seed": str(seed)}
-            self._keeper = SessionKeeper({**self._job, "order": order}, self._socket)
+            self._keeper = SessionKeeper({**self._job, "order": order}, self._socket, self._reconnect)
         return self._keeper
 
     def __iter__(self) -> _Iterator:

@@ -214,6 +214,7 @@ class Chaos:
             "wrong_first": wrong[:5],
             "longest_pause_s": round(max(account.longest_pause_s for account in accounts), 3),
             "errors": errors,  # that a trainer saw
+            "refused": sum(account.refused for account in accounts),
             "after_peace": base,
             "at_end": end,
             "excess": excess(end, base),
@@ -234,7 +235,7 @@ def in_words(result: dict[str, Any]) -> str:
         done,
         f"  {result['batches']} batches: {result['lost']} lost, {result['repeated']} repeated, {result['wrong']} wrong",
         f"  longest pause of a step: {result['longest_pause_s']} s",
-        f"  errors that trainers saw: {result['errors'] or 'none'}",
+        f"  errors that trainers saw: {result['errors'] or 'none'}; opened while no daemon was there, and came again: {result['refused']}",
         "  held by the daemon after the peace, and at the end:",
         *(f"    {name:22} {result['after_peace'][name]:>12} {result['at_end'][name]:>12}" for name in result["at_end"]),
         *(f"  wrong: {text}" for text in result["wrong_first"]),

@@ -71,6 +71,7 @@ class Trainer:
         self.rng = random.Random(spec["seed"])
         self.held: collections.deque = collections.deque()
         self.most_held = self.rng.randint(0, 4)
+        self.opening = True
 
     def run(self) -> int:
         """Goes on until it is stopped; after an error with a new loader, from the state of the last step."""
@@ -80,6 +81,10 @@ class Trainer:
             try:
                 self.epochs()
                 return 0
+            except loaderd.UnavailableError as error:
+                # Who opens where no daemon is is told so, and comes again; who has opened waits.
+                kind = "refused" if self.opening else "error"
+                self.log.write(**{kind: type(error).__name__}, text=str(error), end=time.monotonic())
             except loaderd.Error as error:
                 self.log.write(error=type(error).__name__, text=str(error), end=time.monotonic())
             if self.log.last is not before or failed_since is None:
@@ -90,6 +95,7 @@ class Trainer:
 
     def epochs(self) -> None:
         spec = self.spec
+        self.opening = True
         loader = jobs.loader_of(spec["job"], spec["folder"], spec["socket"])
         first, state = 0, spec["state"]
         if self.log.last is not None:
@@ -107,6 +113,7 @@ class Trainer:
 
     def epoch(self, n: int, loader: Any) -> None:
         batches = iter(loader)
+        self.opening = False
         while True:
             begin = time.monotonic()
             try:

@@ -21,6 +21,7 @@ class Account:
     repeated: int = 0
     wrong: list[str] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
+    refused: int = 0  # opened where no daemon was, and came again
     faults: list[str] = field(default_factory=list)
     longest_pause_s: float = 0.0
 
@@ -81,6 +82,7 @@ def judge(
     for line in lines:
         if "error" in line:
             account.errors[line["error"]] = account.errors.get(line["error"], 0) + 1
+        account.refused += "refused" in line
         if "fault" in line:
             account.faults.append(line["fault"])
         if "what" not in line:

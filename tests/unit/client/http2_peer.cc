@@ -75,7 +75,11 @@ PeerConnection::PeerConnection(int fd, const Options& options, const std::atomic
             std::min({static_cast<size_t>(session_window), static_cast<size_t>(stream_window),
                       static_cast<size_t>(frame_size), Of(user)->options_.reply_frame}));
       });
-  nghttp2_session_server_new(&session_, callbacks, this);
+  nghttp2_option* choices = nullptr;
+  nghttp2_option_new(&choices);
+  nghttp2_option_set_no_auto_ping_ack(choices, options_.answers_pings ? 0 : 1);
+  nghttp2_session_server_new2(&session_, callbacks, this, choices);
+  nghttp2_option_del(choices);
   nghttp2_session_callbacks_del(callbacks);
   Settings(options_.settings);
 }

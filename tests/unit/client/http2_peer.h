@@ -29,6 +29,7 @@ class PeerConnection {
     std::vector<nghttp2_settings_entry> settings = {};  // sent at once
     size_t reply_frame = 16384;                         // most payload of a DATA frame
     bool mute = false;                                  // say nothing but Raw
+    bool answers_pings = true;
   };
   PeerConnection(int fd, const Options& options, const std::atomic<bool>& stop);
   ~PeerConnection();

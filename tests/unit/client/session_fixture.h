@@ -64,6 +64,7 @@ class SessionFixture : public testing::Test {
     options.timeout_ms = 10'000;
     options.delivery = delivery;
     options.no_start = 1;
+    options.reconnect_ms = reconnect_ms_;
     options.client = "client test";
     options.log = [](const char* line) { log_.push_back(line); };
     return options;
@@ -98,6 +99,7 @@ class SessionFixture : public testing::Test {
   static inline std::vector<std::string> log_;
   TempFolder folder_;
   std::string socket_;
+  int64_t reconnect_ms_ = 0;
   std::unique_ptr<FakeDaemon> daemon_;
   loaderd_session* session_ = nullptr;
 };

@@ -2,6 +2,10 @@
 /* loaderd's client: the C interface, usable from any language. Stable: functions and the fields of
  * structs are only ever added, at their ends; LOADERD_ABI_VERSION rises when one is.
  *
+ * A session survives its daemon: where the daemon dies, restarts or is replaced, loaderd_next waits
+ * for it (reconnect_ms), opens the same job there with the same samples in the same order, and goes
+ * on with the batch that it would have given. Batches that are held stay as they are.
+ *
  * A session is one connection to the daemon: one descriptor, no thread. Calls on one session from
  * several threads are serialised inside; loaderd_release may be called from any thread at any time,
  * also from finalizers. After fork(2) every call in the child returns LOADERD_FORKED and
@@ -18,7 +22,7 @@
 extern "C" {
 #endif
 
-#define LOADERD_ABI_VERSION 3
+#define LOADERD_ABI_VERSION 4
 #define LOADERD_EXPORT __attribute__((visibility("default")))
 
 /* Values 0 to 16 are gRPC's status codes. */
@@ -69,7 +73,8 @@ typedef struct loaderd_open_options {
                          in PATH */
   const char* client; /* shown by loaderctl; NULL: the process's name */
   void (*log)(const char* line); /* told what open does besides (a daemon started, a fallback
-                                    taken); NULL: standard error */
+                                    taken), and what becomes of a daemon that has gone: it may be
+                                    called until loaderd_close. NULL: standard error */
   int (*waiting)(void* arg,
                  const char* what); /* called about ten times a second while open waits; non-zero
                                        ends it with LOADERD_CANCELLED; may be NULL */
@@ -79,6 +84,8 @@ typedef struct loaderd_open_options {
                                              the data may have changed; where the daemon has them no
                                              more, open is LOADERD_FAILED_PRECONDITION. NULL or "":
                                              the data as they are */
+  int64_t reconnect_ms; /* how long a session whose daemon has gone waits for one that goes on in its
+                           place; < 0: 60,000; 0: not at all */
 } loaderd_open_options;
 
 typedef struct loaderd_field {
