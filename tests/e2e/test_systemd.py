@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import re
@@ -22,6 +23,27 @@ from daemon import ROOT, build_dir
 SAMPLES = 60
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+# A trainer that goes on until the file is there; prints its epochs, how long its longest step waited, and what it logged.
+LONG_TRAINER = """
+import json, os, sys, time
+import loaderd
+from loaderd import transforms
+loader = loaderd.DataLoader(
+    loaderd.ImageFolder("/srv/photos"), batch_size=8, shuffle=True, seed=int(sys.argv[1]),
+    transform=[transforms.Resize(32), transforms.CenterCrop(32)],
+)
+epochs, longest = [], 0.0
+while not os.path.exists("/run/enough"):
+    seen, asked = [], time.monotonic()
+    for batch in loader:
+        longest = max(longest, time.monotonic() - asked)
+        seen += batch.index.tolist()
+        time.sleep(0.01)
+        asked = time.monotonic()
+    epochs.append(seen)
+print(json.dumps([longest, epochs]))
+"""
 
 UNITS = ("loaderd.socket", "loaderd.service")
 
@@ -57,6 +79,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdMachine
         made.install(ROOT / "deploy" / "loaderd.txtpb", "/etc/loaderd/loaderd.txtpb")
         made.install(data, "/srv/photos")
         made.write("/usr/local/bin/trainer.py", TRAINER)
+        made.write("/usr/local/bin/long_trainer.py", LONG_TRAINER)
         with open(made.inside("/etc/loaderd/loaderd.txtpb"), "a") as config:
             config.write('dataset_root: "/srv"\n')
         made.tool("systemd-sysusers")
@@ -68,12 +91,14 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdMachine
         yield made
 
 
+PYTHON = f"/usr/bin/python3.{sys.version_info.minor}"
+
+
 def read_epoch(machine: SystemdMachine, user: str, path: str = "/srv/photos", check: bool = True):
-    python = f"/usr/bin/python3.{sys.version_info.minor}"
     # Named for the member, so that no user daemon can stand in; the stranger goes the way that a newcomer goes.
     place = {"LOADERD_SOCKET": "/run/loaderd/loaderd.sock"} if user == "trainer" else {}
     env = {**place, "PYTHONPATH": "/opt/site-packages", "LOADERD_LIBRARY": "/usr/lib/libloaderd_client.so"}
-    return machine.run(python, "/usr/local/bin/trainer.py", path, user=user, env=env, check=check)
+    return machine.run(PYTHON, "/usr/local/bin/trainer.py", path, user=user, env=env, check=check)
 
 
 @contextlib.contextmanager
@@ -143,6 +168,32 @@ def test_member_of_the_group_reads_an_epoch_before_and_after_a_restart(machine: 
     machine.run("systemctl", "restart", "loaderd")
     assert main_pid(machine) != before
     assert json.loads(read_epoch(machine, "trainer").stdout) == list(range(SAMPLES))
+
+
+def test_ten_restarts_in_a_row_are_pauses_to_two_trainers(machine: SystemdMachine) -> None:
+    env = {"LOADERD_SOCKET": "/run/loaderd/loaderd.sock", "PYTHONPATH": "/opt/site-packages"}
+    env["LOADERD_LIBRARY"] = "/usr/lib/libloaderd_client.so"
+    script = "/usr/local/bin/long_trainer.py"
+    machine.run("rm", "-f", "/run/enough")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        trainers = [
+            pool.submit(machine.run, PYTHON, script, str(seed), user="trainer", env=env, timeout=240) for seed in (1, 2)
+        ]
+        pids = {main_pid(machine)}
+        for _ in range(10):
+            time.sleep(0.5)
+            machine.run("systemctl", "restart", "loaderd")
+            pids.add(main_pid(machine))
+        time.sleep(1)
+        machine.run("touch", "/run/enough")
+        answers = [trainer.result() for trainer in trainers]
+    assert len(pids) == 11
+    for answer in answers:
+        longest, epochs = json.loads(answer.stdout)
+        waits = answer.stderr.count("waiting up to 60.0 s")
+        print(f"a trainer of {len(epochs)} epochs was interrupted {waits} times, by {longest:.2f} s at most")
+        assert waits > 0
+        assert epochs and all(sorted(epoch) == list(range(SAMPLES)) for epoch in epochs)
 
 
 def test_index_snapshots_are_kept_in_the_unit_s_state_directory(machine: SystemdMachine) -> None:
