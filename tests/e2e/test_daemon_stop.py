@@ -24,7 +24,7 @@ import sys
 import loaderd
 from loaderd import transforms
 loader = loaderd.DataLoader(
-    loaderd.ImageFolder(sys.argv[1]), batch_size=4, transform=[transforms.Resize(32), transforms.CenterCrop(32)],
+    loaderd.ImageFolder(sys.argv[1]), batch_size=4, transform=[transforms.Resize(32), transforms.CenterCrop(32)], reconnect=1,
 )
 batches = iter(loader)
 held = next(batches)
@@ -81,7 +81,8 @@ def test_trainer_is_told_that_the_daemon_stopped(folder: pathlib.Path) -> None:
         assert daemon.stop() == 0
         _, err = process.communicate("go\n", timeout=60)
         assert process.returncode != 0
-        assert "daemon is stopping" in err
+        assert "daemon is stopping" in err and "waiting up to 1.0 s" in err
+        assert "UnavailableError" in err and "within 1000 ms" in err
 
 
 def test_connections_beyond_max_connections_wait_until_one_leaves() -> None:
