@@ -148,7 +148,7 @@ class EngineImpl : public Engine {
     facts.totals = &totals_;
     facts.clock = options_.clock;
     SegmentCharge charge(std::move(memory.slots), std::move(descriptor), std::move(segment),
-                         &keep_pages_);
+                         keep_pages_);
     std::shared_ptr<SessionCore> core =
         Register(std::move(facts), std::move(session), std::move(charge), std::move(rooms));
     fleet_.Join(core->constant().id, core);
@@ -156,7 +156,7 @@ class EngineImpl : public Engine {
     return std::make_unique<SessionHandle>(std::move(core));
   }
 
-  void KeepPages() override { keep_pages_ = true; }
+  void KeepPages() override { *keep_pages_ = true; }
 
   std::vector<SessionFacts> ListSessions() const override {
     std::vector<std::shared_ptr<SessionCore>> cores;
@@ -208,7 +208,7 @@ class EngineImpl : public Engine {
 
   const Options options_;
   Totals totals_;
-  std::atomic<bool> keep_pages_ = false;
+  const std::shared_ptr<std::atomic<bool>> keep_pages_ = std::make_shared<std::atomic<bool>>(false);
   mutable Mutex mutex_;
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, std::weak_ptr<SessionCore>> sessions_ ABSL_GUARDED_BY(mutex_);

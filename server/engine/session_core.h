@@ -28,20 +28,19 @@ struct Totals {
   std::atomic<uint64_t> samples_delivered = 0, batches_delivered = 0, bad_samples = 0;
 };
 
-// A segment and what it is charged to. Punched out before the Grants go back, unless *keep_pages,
-// which outlives it.
+// A segment and what it is charged to. Punched out before the Grants go back, unless *keep_pages.
 class SegmentCharge {
  public:
   SegmentCharge(Grant bytes, Grant descriptor, shm::Segment segment,
-                const std::atomic<bool>* keep_pages)
+                std::shared_ptr<const std::atomic<bool>> keep_pages)
       : bytes_(std::move(bytes)),
         descriptor_(std::move(descriptor)),
         segment_(std::move(segment)),
-        keep_pages_(keep_pages) {}
+        keep_pages_(std::move(keep_pages)) {}
   SegmentCharge(SegmentCharge&&) = default;
   SegmentCharge& operator=(SegmentCharge&&) = default;
   ~SegmentCharge() {
-    if (!*keep_pages_) segment_.Punch();  // nothing where it was moved from
+    if (keep_pages_ != nullptr && !*keep_pages_) segment_.Punch();  // null where it was moved from
   }
 
   const shm::Segment& segment() const { return segment_; }
@@ -49,8 +48,8 @@ class SegmentCharge {
  private:
   Grant bytes_;
   Grant descriptor_;
-  shm::Segment segment_;  // after the two: it goes before they do
-  const std::atomic<bool>* keep_pages_;
+  shm::Segment segment_;                                 // after the two: it goes before they do
+  std::shared_ptr<const std::atomic<bool>> keep_pages_;  // the engine's, which it may outlive
 };
 
 // All of a session but its handle. Outlives it while pieces are in flight or the lease is held.
