@@ -46,11 +46,13 @@ milliseconds Reopening::Limit(int64_t reconnect_ms) {
   return milliseconds(reconnect_ms < 0 ? kDefaultLimitMs : std::min(reconnect_ms, kLongestLimitMs));
 }
 
-Reopening::Reopening(Job* job, const Opened& as, bool inline_delivery, const Status& why)
+Reopening::Reopening(Job* job, const Opened& as, bool inline_delivery, const Status& why,
+                     Clock::time_point lost)
     : job_(job),
       as_(as),
       delivery_(inline_delivery ? DeliveryWay::kInline : DeliveryWay::kMapped),
       limit_(Limit(job->options.reconnect_ms)),
+      lost_(lost),
       why_(why),
       random_(static_cast<unsigned>(::getpid()) ^
               static_cast<unsigned>(lost_.time_since_epoch().count())),

@@ -33,8 +33,9 @@ class Reopening {
   static std::chrono::milliseconds Limit(int64_t reconnect_ms);
 
   // `job` and `as` (what the lost session was) must outlive it. `why` is what the session ended
-  // with.
-  Reopening(Job* job, const Opened& as, bool inline_delivery, const Status& why);
+  // with, `lost` when: the limit counts from there.
+  Reopening(Job* job, const Opened& as, bool inline_delivery, const Status& why,
+            Clock::time_point lost);
 
   // Goes on, to about `until`. kOk: *session is here, with one reference. kDeadlineExceeded and
   // kInterrupted: to be called again. All else is the end.
@@ -52,7 +53,7 @@ class Reopening {
   const Opened& as_;
   const DeliveryWay delivery_;
   const std::chrono::milliseconds limit_;
-  const Clock::time_point lost_ = Clock::now();
+  const Clock::time_point lost_;
   Status why_;  // of the last failed try
   std::minstd_rand random_;
   std::chrono::milliseconds pause_;

@@ -136,6 +136,9 @@ std::optional<Status> Stream::Receive(Clock::time_point until, const loaderd_bat
   const Session::Use session = Current();
   if (!session) return std::nullopt;  // closed meanwhile
   Status status = session->Next(Left(until).count(), batch);
+  const bool answered = status.ok() || status.code == LOADERD_DATA_LOSS ||
+                        status.code == LOADERD_STORAGE_GONE || status.code == LOADERD_END_OF_EPOCH;
+  if (answered) lost_.reset();
   switch (status.code) {
     case LOADERD_OK: MoveTo((*batch)->step + 1); return status;
     case LOADERD_DATA_LOSS:
@@ -168,8 +171,11 @@ bool Stream::Lose(const Status& why) {
     std::swap(lost, session_);
   }
   if (lost == nullptr) return true;  // closed meanwhile
-  reopening_ = std::make_unique<Reopening>(&job_, layout_.opened(), inline_, why);
+  const bool again = lost_.has_value();
+  if (!again) lost_ = Clock::now();
+  reopening_ = std::make_unique<Reopening>(&job_, layout_.opened(), inline_, why, *lost_);
   lost->Abandon();
+  if (again) return true;
   job_.options.Log(why.text + " -- waiting up to " +
                    Seconds(Reopening::Limit(job_.options.reconnect_ms)) +
                    " for a daemon that goes on");

@@ -94,6 +94,9 @@ class Stream : public loaderd_session {
   std::deque<Sent> sent_;      // explicit order: from batch_ on
   bool indices_ended_ = false;
   std::unique_ptr<Reopening> reopening_;  // while there is no session
+  // From a loss to the first answer after it: a daemon that dies of the job each time is not waited
+  // for without end.
+  std::optional<Clock::time_point> lost_;
 
   std::mutex session_mutex_;
   Session* session_;  // guarded by session_mutex_; null while there is none, and after Close

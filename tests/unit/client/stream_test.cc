@@ -193,6 +193,22 @@ TEST_F(StreamTest, ADaemonWithoutRoomYetIsAskedAgain) {
   EXPECT_EQ(*refusals, 4);
 }
 
+TEST_F(StreamTest, ADaemonThatDiesOfTheJobEachTimeIsNotWaitedForWithoutEnd) {
+  reconnect_ms_ = 700;
+  Begin();
+  NextStep();
+  EndDaemon();
+  FakeDaemon::Options dying;
+  dying.deliver = [](FakeDaemon&, PeerConnection& peer, uint64_t, uint64_t) {
+    peer.Close();
+    return true;
+  };
+  StartDaemon(std::move(dying));
+  EXPECT_EQ(NextCode(-1), LOADERD_UNAVAILABLE);
+  EXPECT_THAT(loaderd_error(), HasSubstr("within 700 ms"));
+  EXPECT_GT(daemon_->connections(), 1);
+}
+
 TEST_F(StreamTest, CloseEndsAWaitForADaemon) {
   Begin();
   EndDaemon();

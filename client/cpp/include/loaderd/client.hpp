@@ -92,6 +92,7 @@ class Session {
     loaderd_open_options options = {};
     options.struct_size = sizeof options;
     options.timeout_ms = -1;
+    options.reconnect_ms = -1;
     return options;
   }
 
