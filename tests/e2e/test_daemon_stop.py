@@ -63,7 +63,7 @@ def test_stop_with_a_session_open_ends_with_0_within_the_deadline(folder: pathli
     with Daemon() as daemon, trainer(daemon, folder):
         begin = time.monotonic()
         assert daemon.stop() == 0
-        assert time.monotonic() - begin < 4, "the deadline is for what is stuck"
+        assert time.monotonic() - begin < 8, "the deadline is for what is stuck"
         assert os.listdir(daemon.folder) == ["loaderd.log"]
 
 
@@ -72,7 +72,7 @@ def test_trainer_that_does_not_run_does_not_hold_up_the_stop(folder: pathlib.Pat
         os.kill(process.pid, signal.SIGSTOP)
         begin = time.monotonic()
         assert daemon.stop() == 0
-        assert time.monotonic() - begin < 3.5
+        assert time.monotonic() - begin < 8
         assert sorted(os.listdir(daemon.folder)) == ["loaderd.log", "loaderd.txtpb"]
 
 

@@ -129,7 +129,7 @@ def test_one_session_spans_the_epochs_and_ends_with_its_loader(loader, control):
     list(batches)
     assert control.session()["session"] == name
     del batches
-    wait_until(lambda: not control.sessions(), 1)
+    wait_until(lambda: not control.sessions())
 
 
 def test_two_iterators_over_one_loader_do_not_disturb_each_other(loader, control):
@@ -164,7 +164,7 @@ def test_an_exception_out_of_the_loop_ends_its_session(loader, control):
     with pytest.raises(ArithmeticError):
         train(batches)
     gc.collect()
-    wait_until(lambda: not control.sessions(), 1)
+    wait_until(lambda: not control.sessions())
 
 
 def test_a_held_batch_outlives_its_session_and_its_loader(loader, control):
@@ -172,7 +172,7 @@ def test_a_held_batch_outlives_its_session_and_its_loader(loader, control):
     held = next(iter(batches))
     before = checksums([held])
     del batches
-    wait_until(lambda: not control.sessions(), 1)
+    wait_until(lambda: not control.sessions())
     list(loader(batch_size=7, seed=5))
     assert checksums([held]) == before
 
@@ -188,7 +188,7 @@ def test_timeout_raises_and_the_next_call_goes_on(loader, daemon):
         for _ in range(2):
             with pytest.raises(TimeoutError, match="timeout=0.3"):
                 next(iterator)
-        assert 0.5 < time.monotonic() - started < 3
+        assert 0.5 < time.monotonic() - started < 10
     finally:
         os.kill(daemon.pid, signal.SIGCONT)
     assert checksums(iterator) == expected
@@ -219,7 +219,7 @@ def test_batches_may_be_released_from_other_threads(loader, control):
         thread.join()
     del batch
     assert steps == list(range(60)) * 3
-    wait_until(lambda: control.session().get("slots_lent", 0) == 0, 2)
+    wait_until(lambda: control.session().get("slots_lent", 0) == 0)
 
 
 def test_threads_may_share_an_iterator(loader):
@@ -261,7 +261,7 @@ def test_an_index_outside_of_the_dataset_is_an_index_error(loader, control):
     with pytest.raises(IndexError, match="60; the dataset has 60 samples"):
         list(loader(sampler=[0, 60]))
     gc.collect()
-    wait_until(lambda: not control.sessions(), 1)
+    wait_until(lambda: not control.sessions())
 
 
 def test_ranks_share_an_epoch(loader):

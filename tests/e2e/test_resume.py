@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A state saved in mid-epoch and loaded in another process: nothing repeated, nothing skipped, nothing read for nothing."""
 
-import contextlib
 import json
 import os
-import pathlib
-import re
 import shutil
 import signal
-import subprocess
 
 import pytest
 from conftest import python_process, run_python, wait_until
@@ -16,6 +12,7 @@ from conftest import python_process, run_python, wait_until
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
 import daemon as daemon_support  # noqa: E402
+import strace  # noqa: E402
 
 NUMBER = 1000
 EPOCHS = 3
@@ -290,35 +287,8 @@ def many(tmp_path_factory):
     shutil.rmtree(folder)
 
 
-@contextlib.contextmanager
-def counted_opens(daemon, tmp_path):
-    """A function that ends the counting and gives how many files the daemon opened since the beginning."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed (./run setup does it)")
-    out = tmp_path / "strace"
-    command = ["strace", "-f", "-q", "-c", "-o", str(out), "-p", str(daemon.pid)]
-    tracer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-    def count():
-        tracer.send_signal(signal.SIGINT)
-        tracer.wait(60)
-        rows = re.findall(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?open(?:at2?)?$", out.read_text(), re.M)
-        return sum(map(int, rows))
-
-    try:
-        wait_until(lambda: tracer.poll() is not None or is_traced(daemon.pid), 20)
-        if tracer.poll() is not None:
-            pytest.skip(f"strace may not look at the daemon: {tracer.stderr.read()}")
-        yield count
-    finally:
-        tracer.kill()
-        tracer.wait()
-
-
-def is_traced(pid):
-    """Whether all of its threads are."""
-    states = [path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/status")]
-    return all("TracerPid:\t0\n" not in state for state in states)
+def opened(calls):
+    return calls["open"] + calls["openat"] + calls["openat2"]
 
 
 FIRST = """
@@ -346,15 +316,15 @@ def test_going_on_at_95_percent_opens_no_file_that_lies_before(many, daemon, tmp
     _, _, at_0, state = run(None, 0)
     state["step"] = MANY // BATCH * 95 // 100
     ahead = (PREFETCH + 3) * BATCH  # of this epoch, or of the next one
-    with counted_opens(daemon, tmp_path) as count:
+    with strace.counted(daemon.pid, tmp_path / "strace") as counts:
         step, samples, at_95, _ = run(state, 0)
-        opens = count()
+        opens = opened(counts())
     print(f"first batch: {at_0 * 1e3:.0f} ms at 0 %; {at_95 * 1e3:.0f} ms at 95 % under strace, {opens} opens")
     assert (step, samples) == (1900, BATCH)
     assert BATCH <= opens <= ahead + 100
-    with counted_opens(daemon, tmp_path) as count:
+    with strace.counted(daemon.pid, tmp_path / "strace") as counts:
         _, samples, _, _ = run(state, 1)
-        opens = count()
+        opens = opened(counts())
     print(f"the last 5 %: {opens} opens for {samples} samples")
     assert samples == MANY // 20
     assert samples <= opens <= samples + ahead + 100
