@@ -201,6 +201,30 @@ except KeyboardInterrupt:
         assert trainer.wait(20) == 0
 
 
+def test_ctrl_c_while_a_line_of_the_library_is_printed_is_not_dropped(photos, daemon, tmp_path, monkeypatch):
+    class InterruptingStderr:
+        said = ""
+
+        def write(self, text):
+            self.said += text
+            if "waiting up to" in text:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        def flush(self):
+            pass
+
+    iterator = iter(loader_of(photos, daemon))
+    next(iterator)
+    daemon.kill()
+    stderr = InterruptingStderr()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(iterator)
+    assert "waiting up to" in stderr.said
+    assert time.monotonic() - begun < 10
+
+
 def test_a_folder_that_has_changed_meanwhile_goes_on_as_it_was(photos, daemon, tmp_path):
     folder = tmp_path / "set"
     shutil.copytree(photos, folder)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import json
 import os
@@ -71,6 +72,7 @@ class Interruptible:
     def _run(caught: list[BaseException]):
         while True:
             try:
+                _print_lines()
                 yield 1 if caught else 0
             except GeneratorExit:
                 return
@@ -83,16 +85,29 @@ class Interruptible:
         return id(self._generator)
 
     def check(self) -> None:
-        """Raises what a signal handler raised while the library waited."""
+        """Prints what the library said, and raises what a signal handler raised while it waited."""
+        _print_lines()
         if self._caught:
             raise self._caught.pop()
 
 
-def _log(line: bytes) -> None:
-    print("loaderd: " + line.decode("utf-8", "replace"), file=sys.stderr, flush=True)
+# What the library says, until Python code that waits for the library prints it. The callback is a builtin for the reason
+# that Interruptible's is: in a Python function a pending Ctrl-C would be raised to ctypes, which drops it.
+_lines: collections.deque[bytes] = collections.deque()
+_LOG = _lib.LOG(_lines.append)
 
 
-_LOG = _lib.LOG(_log)
+def _print_lines() -> None:
+    while _lines:
+        try:
+            line = _lines.popleft()
+        except IndexError:  # another thread was faster
+            return
+        try:
+            print("loaderd: " + line.decode("utf-8", "replace"), file=sys.stderr, flush=True)
+        except OSError as error:  # a pipe without a reader, a full disk; without errno it is a signal handler's
+            if error.errno is None:
+                raise
 
 
 def _open_options(
@@ -282,6 +297,7 @@ class Session:
                 if deadline is not None:
                     wait_ms = min(_SLICE_MS, max(0, round((deadline - time.monotonic()) * 1000)))
                 code = self._lib.loaderd_next(self._open_handle(), wait_ms, ctypes.byref(self._out))
+                _print_lines()
                 if code == errors.END_OF_EPOCH:
                     return None
                 if code == errors.DEADLINE_EXCEEDED:
