@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// planted_race [race]: two threads count; with `race`, one of them does so without the lock.
+// planted_race [race | errors]: two threads count; with `race`, one of them does so without the
+// lock; with `errors`, they also make error texts, which a library does that is not built for the
+// sanitizer.
+#include <cerrno>
 #include <cstdio>
 #include <string_view>
 #include <thread>
 
 #include "server/base/mutex.h"
+#include "server/base/status.h"
 
 namespace {
 
@@ -24,10 +28,19 @@ void CountUnlocked(Counter& counter) {
   for (int i = 0; i < 1000; ++i) ++counter.value;
 }
 
+void MakeErrors() {
+  for (int i = 0; i < 1000; ++i) static_cast<void>(loaderd::ErrnoStatus(ENOENT, "open"));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool race = argc == 2 && std::string_view(argv[1]) == "race";
+  const std::string_view mode = argc == 2 ? argv[1] : "";
+  const bool race = mode == "race";
+  if (mode == "errors") {
+    std::jthread one(MakeErrors);
+    std::jthread other(MakeErrors);
+  }
   Counter counter;
   {
     std::jthread one([&] { CountLocked(counter); });
