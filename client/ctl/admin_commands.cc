@@ -89,7 +89,7 @@ void PrintSessions(const v1::ListSessionsResponse& sessions) {
   }
   Table table({"SESSION", ">UID", ">PID", "CLIENT", "DATASET", ">EPOCH", ">BATCH", ">SIZE",
                "SLOTS free/filling/ready/lent", ">MEMORY", ">BATCHES", ">COPIED", ">BAD",
-               "DELIVERY", ">AGE", "STATE"});
+               "DELIVERY", ">CPU", ">AGE", "STATE"});
   for (const v1::SessionState& s : sessions.session()) {
     const std::string batch = s.num_batches() == 0
                                   ? absl::StrCat(s.next_batch())
@@ -101,7 +101,8 @@ void PrintSessions(const v1::ListSessionsResponse& sessions) {
                             s.slots_ready(), "/", s.slots_lent()),
                FormatBytes(s.slots() * s.slot_bytes()), FormatCount(s.batches_delivered()),
                FormatCount(s.batches_copied()), FormatCount(s.bad_samples()),
-               ForTerminal(s.delivery()), FormatSeconds(s.age_s()), ForTerminal(s.state())});
+               ForTerminal(s.delivery()), FormatSeconds(s.cpu_s()), FormatSeconds(s.age_s()),
+               ForTerminal(s.state())});
   }
   table.Print(stdout);
 }

@@ -87,6 +87,7 @@ struct SessionFacts {
   uint64_t slot_bytes = 0;
   uint64_t batches_delivered = 0, batches_copied = 0, samples_delivered = 0, bad_samples = 0;
   double age_s = 0;
+  double cpu_s = 0;     // of decode threads
   bool closed = false;  // ended, but its segment is still mapped
 };
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "server/engine/cpu_meter.h"
+
 namespace loaderd::engine {
 namespace {
 
@@ -32,8 +34,7 @@ int ReadsEach(const Fleet::Options& options) {
 
 Fleet::Fleet(const Options& options)
     : options_(options),
-      run_length_(RunLength(options)),
-      turns_(ReadsEach(options)),
+      turns_({.samples = RunLength(options), .reads_each = ReadsEach(options)}),
       runs_(Runs(options)) {
   for (int i = 0; i < options.readers; ++i) readers_.emplace_back([this] { Read(); });
   for (int i = 0; i < options.decoders; ++i) decoders_.emplace_back([this] { Decode(); });
@@ -56,8 +57,8 @@ Fleet::~Fleet() {
 
 void Fleet::Join(uint64_t member, std::shared_ptr<Workload> work) {
   MutexLock lock(mutex_);
+  turns_.Join(member, work->uid());
   members_.emplace(member, std::move(work));
-  turns_.Join(member);
 }
 
 void Fleet::Leave(uint64_t member) {
@@ -86,31 +87,31 @@ bool Fleet::Responds() const {
 }
 
 void Fleet::Read() {
-  while (std::optional<Turn> turn = NextTurn()) {
-    Run& run = *turn->run;
-    std::optional<Pass> pass = TakePass(run.work->uid());
+  while (std::unique_ptr<Run> run = NextTurn()) {
+    std::optional<Pass> pass = TakePass(run->work->uid());
     if (!pass.has_value()) {
-      Starve(*std::move(turn));
+      Starve(std::move(run));
       continue;
     }
-    run.count = run.work->Take(std::span(run.pieces).first(run_length_));
-    EndAsking(turn->member, run.count > 0);
-    if (run.count == 0) {
-      EndUnread(*std::move(turn), *std::move(pass));
+    run->count = run->work->Take(std::span(run->pieces).first(run->turn.samples));
+    EndAsking(*run);
+    if (run->count == 0) {
+      EndUnread(std::move(run), *std::move(pass));
       continue;
     }
-    run.work->Read(run);
-    EndRead(*std::move(turn), *std::move(pass));
+    run->work->Read(*run);
+    EndRead(std::move(run), *std::move(pass));
   }
 }
 
-std::optional<Fleet::Turn> Fleet::NextTurn() {
+std::unique_ptr<Run> Fleet::NextTurn() {
   MutexLock lock(mutex_);
   while (!stop_readers_ && (turns_.empty() || runs_.empty())) WaitForTurn();
-  if (stop_readers_) return std::nullopt;
-  Turn turn{*turns_.Next(), runs_.Take()};
-  turn.run->work = members_.at(turn.member);
-  return turn;
+  if (stop_readers_) return nullptr;
+  std::unique_ptr<Run> run = runs_.Take();
+  run->turn = *turns_.Next();
+  run->work = members_.at(run->turn.member);
+  return run;
 }
 
 void Fleet::WaitForTurn() {
@@ -137,44 +138,45 @@ std::optional<Fleet::Pass> Fleet::TakePass(uint32_t uid) {
   return Pass{Grant(), true};
 }
 
-void Fleet::Starve(Turn turn) {
-  turn.run->work.reset();
+void Fleet::Starve(std::unique_ptr<Run> run) {
+  run->work.reset();
   MutexLock lock(mutex_);
-  turns_.Starve(turn.member);
-  Return(std::move(turn.run));  // this reader goes on, and looks after it
+  turns_.Starve(run->turn);
+  Return(std::move(run));  // this reader goes on, and looks after it
 }
 
-void Fleet::EndAsking(uint64_t member, bool took) {
+void Fleet::EndAsking(Run& run) {
   bool reader = false;
   {
     MutexLock lock(mutex_);
-    turns_.EndAsking(member, took);
+    turns_.EndAsking(run.turn, run.count);
     reader = HasTurn();
   }
   if (reader) turn_.NotifyOne();
 }
 
 // The reader itself looks for the next turn after these two: no other one need be woken.
-void Fleet::EndUnread(Turn turn, Pass pass) {
+void Fleet::EndUnread(std::unique_ptr<Run> run, Pass pass) {
   pass.grant.Reset();
-  turn.run->work.reset();
+  run->work.reset();
   MutexLock lock(mutex_);
   ReturnPass(pass);
-  Return(std::move(turn.run));
+  Return(std::move(run));
 }
 
-void Fleet::EndRead(Turn turn, Pass pass) {
+void Fleet::EndRead(std::unique_ptr<Run> run, Pass pass) {
   pass.grant.Reset();
-  const bool decode = turn.run->count > 0;
-  if (!decode) turn.run->work.reset();
+  const bool decode = run->count > 0;
+  if (!decode) run->work.reset();
   {
     MutexLock lock(mutex_);
     ReturnPass(pass);
-    turns_.EndRead(turn.member);
+    turns_.EndRead(run->turn);
     if (decode) {
-      queue_.Push(std::move(turn.run));
+      queue_.Push(std::move(run));
     } else {
-      Return(std::move(turn.run));
+      turns_.Settle(run->turn, 0, 0);
+      Return(std::move(run));
     }
   }
   if (decode) encoded_.NotifyOne();
@@ -193,12 +195,18 @@ bool Fleet::Return(std::unique_ptr<Run> run) {
 
 void Fleet::Decode() {
   transform::Scratch scratch;
+  CpuMeter meter;
   while (std::unique_ptr<Run> run = NextEncoded()) {
+    meter.Begin();
+    const size_t samples = run->count;  // bad ones are taken out
     run->work->Decode(*run, scratch);
+    const std::chrono::nanoseconds cpu = meter.End();
+    run->work->AddCpu(cpu);
     run->work.reset();
     bool reader = false;
     {
       MutexLock lock(mutex_);
+      turns_.Settle(run->turn, static_cast<double>(cpu.count()), samples);
       reader = Return(std::move(run));
     }
     if (reader) turn_.NotifyOne();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,11 +33,13 @@ class Workload {
   // Blocks on storage. Takes out what has ended: there is nothing to decode.
   virtual void Read(Run& run) = 0;
   virtual void Decode(Run& run, transform::Scratch& scratch) = 0;
+  // What decoding a run has cost. Reading is not counted: it waits more than it works.
+  virtual void AddCpu(std::chrono::nanoseconds cpu) = 0;
 };
 
 // The persistent threads: readers wait for storage, decoders use the cores, and bounded buffers lie
-// between them. Its lock is the scheduler's, taken some times a run, never for a sample.
-// Thread-safe.
+// between them. The cores are shared by turns, in CPU time. Its lock is the scheduler's, taken some
+// times a run, never for a sample. Thread-safe.
 class Fleet {
  public:
   struct Options {
@@ -58,10 +61,6 @@ class Fleet {
   bool Responds() const;
 
  private:
-  struct Turn {
-    uint64_t member = 0;
-    std::unique_ptr<Run> run;
-  };
   // A descriptor for one read: a Grant, or the one read that may always go on, so that others'
   // descriptors never stop all.
   struct Pass {
@@ -71,13 +70,13 @@ class Fleet {
 
   void Read();
   void Decode();
-  std::optional<Turn> NextTurn();
+  std::unique_ptr<Run> NextTurn();
   void WaitForTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<Pass> TakePass(uint32_t uid);
-  void Starve(Turn turn);
-  void EndAsking(uint64_t member, bool took);
-  void EndRead(Turn turn, Pass pass);
-  void EndUnread(Turn turn, Pass pass);
+  void Starve(std::unique_ptr<Run> run);
+  void EndAsking(Run& run);
+  void EndRead(std::unique_ptr<Run> run, Pass pass);
+  void EndUnread(std::unique_ptr<Run> run, Pass pass);
   void ReturnPass(Pass& pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::unique_ptr<Run> NextEncoded();
   // True: a reader has to be told, to begin or to look after a large run.
@@ -88,7 +87,6 @@ class Fleet {
   }
 
   const Options options_;
-  const size_t run_length_;
   mutable Mutex mutex_;
   CondVar turn_;     // a member is queued, or a run is back
   CondVar encoded_;  // there is something to decode

@@ -13,6 +13,7 @@
 #include "server/base/byte_buffer.h"
 #include "server/base/clock.h"
 #include "server/engine/batch_queue.h"
+#include "server/engine/turns.h"
 
 namespace loaderd::engine {
 
@@ -27,6 +28,7 @@ struct Run {
   // Not all need be there: those in front are. They stay with the run when its pieces change.
   std::array<ByteBuffer, kMost> buffers;
   size_t count = 0;
+  Turn turn;                       // in which its pieces were taken
   std::shared_ptr<Workload> work;  // shared with the fleet's list, see Fleet::Join
   std::unique_ptr<Run> next;
 
@@ -43,14 +45,16 @@ struct Run {
   }
 };
 
-// First in, first out; allocates nothing. Not thread-safe.
+// The one with the least tag goes first, and of those that are even the first in; allocates
+// nothing. Not thread-safe.
 class RunQueue {
  public:
   bool empty() const { return first_ == nullptr; }
   void Push(std::unique_ptr<Run> run) {
-    Run* const last = run.get();
-    (first_ == nullptr ? first_ : last_->next) = std::move(run);
-    last_ = last;
+    std::unique_ptr<Run>* place = &first_;
+    while (*place != nullptr && (*place)->turn.tag <= run->turn.tag) place = &(*place)->next;
+    run->next = std::move(*place);
+    *place = std::move(run);
   }
   std::unique_ptr<Run> Pop() {
     std::unique_ptr<Run> run = std::move(first_);
@@ -60,7 +64,6 @@ class RunQueue {
 
  private:
   std::unique_ptr<Run> first_;
-  Run* last_ = nullptr;  // meaningful while there is a first
 };
 
 // The runs: so many and no more, the last one back being the first to go out again. One that has

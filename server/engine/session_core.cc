@@ -356,6 +356,7 @@ SessionFacts SessionCore::Tell() const {
                      .batch_size = facts_.job.batch_size,
                      .slot_bytes = facts_.layout.slot_bytes};
   facts.age_s = std::chrono::duration<double>(facts_.clock->Now() - facts_.opened).count();
+  facts.cpu_s = std::chrono::duration<double>(std::chrono::nanoseconds(cpu_ns_.load())).count();
   MutexLock lock(mutex_);
   queue_.Tell(facts);
   facts.batches_delivered = batches_delivered_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -110,6 +111,7 @@ class SessionCore : public Workload,
   size_t Take(std::span<Piece> pieces) override;
   void Read(Run& run) override;
   void Decode(Run& run, transform::Scratch& scratch) override;
+  void AddCpu(std::chrono::nanoseconds cpu) override { cpu_ns_ += cpu.count(); }
   bool BackNext() override;
 
  private:
@@ -141,6 +143,8 @@ class SessionCore : public Workload,
   int segment_fd_ = -1;
   std::span<uint8_t> bytes_;  // of charge_'s segment
   std::span<uint8_t> room_bytes_;
+
+  std::atomic<int64_t> cpu_ns_ = 0;
 
   mutable Mutex mutex_;
   CondVar delivered_;

@@ -136,6 +136,7 @@ v1::SessionState ToState(const engine::SessionFacts& facts) {
   state.set_bad_samples(facts.bad_samples);
   state.set_delivery(facts.delivery);
   state.set_age_s(facts.age_s);
+  state.set_cpu_s(facts.cpu_s);
   state.set_state(facts.closed ? "closed, still mapped" : "open");
   return state;
 }

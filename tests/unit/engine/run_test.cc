@@ -45,6 +45,17 @@ TEST(RunQueueTest, TheFirstInIsTheFirstOut) {
   }
 }
 
+TEST(RunQueueTest, TheLeastTagGoesFirst) {
+  RunQueue queue;
+  for (const double tag : {2.0, 1.0, 3.0, 1.0, 0.5}) {
+    auto made = std::make_unique<engine::Run>();
+    made->turn.tag = tag;
+    queue.Push(std::move(made));
+  }
+  for (const double tag : {0.5, 1.0, 1.0, 2.0, 3.0}) EXPECT_EQ(queue.Pop()->turn.tag, tag);
+  EXPECT_TRUE(queue.empty());
+}
+
 TEST(RunPoolTest, GivesNoMoreThanItHas) {
   RunPool pool(2);
   auto first = pool.Take();
